@@ -1,0 +1,13 @@
+//! What a run did, as data: events, the history file, and the names both sides of the rig agree on.
+//!
+//! The shapes follow Jepsen's Kafka workload. This crate does no I/O of its own: readers take
+//! `Read`, writers take `Write`, and time is handed in.
+#![forbid(unsafe_code)]
+
+mod event;
+mod record;
+
+pub use event::{
+    Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
+};
+pub use record::Record;
