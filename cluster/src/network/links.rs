@@ -1,0 +1,202 @@
+//! The state of every link: cuts of several faults at once, put in force and proven.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use super::cut::{Cut, Endpoint, rules_at};
+use super::passage::{Seen, measure};
+use crate::backend::{Backend, BackendError};
+use crate::node::NodeName;
+
+/// How long a link that shall pass may take to show it, on a machine that is busy.
+const HEAL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a probe saw on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Passes {
+    /// Packets arrive.
+    Yes,
+    /// None did.
+    No,
+    /// An end has no network now; the rules are put in force when it starts.
+    NoNetwork,
+}
+
+/// A link, what it shall do, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Sender and receiver, `n1->n2`.
+    pub link: String,
+    /// Shall packets pass?
+    pub shall_pass: bool,
+    /// Do they?
+    pub passes: Passes,
+}
+
+impl LinkReport {
+    /// Is the link as it shall be? `None` where it could not be seen.
+    pub fn holds(&self) -> Option<bool> {
+        match self.passes {
+            Passes::Yes => Some(self.shall_pass),
+            Passes::No => Some(!self.shall_pass),
+            Passes::NoNetwork => None,
+        }
+    }
+}
+
+/// All links of a cluster. Faults add cuts under an id of theirs and take them away again; a
+/// link is cut while any fault wants it cut.
+pub struct Network {
+    backend: Arc<dyn Backend>,
+    addresses: BTreeMap<NodeName, Ipv4Addr>,
+    driver: Ipv4Addr,
+    cuts: Mutex<BTreeMap<u64, BTreeSet<Cut>>>,
+}
+
+impl Network {
+    /// A network without cuts.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        addresses: BTreeMap<NodeName, Ipv4Addr>,
+        driver: Ipv4Addr,
+    ) -> Self {
+        Self {
+            backend,
+            addresses,
+            driver,
+            cuts: Mutex::default(),
+        }
+    }
+
+    /// Puts the cuts of fault `id` in force; what each link concerned then does.
+    pub async fn cut(
+        &self,
+        id: u64,
+        wanted: BTreeSet<Cut>,
+    ) -> Result<Vec<LinkReport>, BackendError> {
+        let mut cuts = self.cuts.lock().await;
+        cuts.insert(id, wanted.clone());
+        self.enforce(&union(&cuts), &touched(&wanted)).await?;
+        self.look(&cuts, &wanted).await
+    }
+
+    /// Takes the cuts of fault `id` away; links that other faults cut stay cut.
+    ///
+    /// The cuts are forgotten even when an error is returned, so that a later
+    /// [`Network::reset`] or start of the node puts things right.
+    pub async fn heal(&self, id: u64) -> Result<Vec<LinkReport>, BackendError> {
+        let mut cuts = self.cuts.lock().await;
+        let Some(gone) = cuts.remove(&id) else {
+            return Ok(Vec::new());
+        };
+        self.enforce(&union(&cuts), &touched(&gone)).await?;
+        self.look(&cuts, &gone).await
+    }
+
+    /// Takes every cut away, at every node, and proves that all links pass.
+    pub async fn reset(&self) -> Result<Vec<LinkReport>, BackendError> {
+        let mut cuts = self.cuts.lock().await;
+        cuts.clear();
+        let everyone = self.addresses.keys().copied().collect();
+        self.enforce(&BTreeSet::new(), &everyone).await?;
+        self.look(&cuts, &self.all_links()).await
+    }
+
+    /// The rules that belong at `node` now, to be in force before it starts.
+    pub async fn rules(&self, node: NodeName) -> String {
+        rules_at(node, &union(&*self.cuts.lock().await), &self.addresses)
+    }
+
+    /// What the links of `node` do now, after it was started again.
+    pub async fn look_at(&self, node: NodeName) -> Result<Vec<LinkReport>, BackendError> {
+        let cuts = self.cuts.lock().await;
+        let here = Endpoint::Node(node);
+        let links = union(&cuts)
+            .into_iter()
+            .filter(|cut| cut.from == here || cut.to == here);
+        self.look(&cuts, &links.collect()).await
+    }
+
+    /// The links that are cut now.
+    pub async fn cut_links(&self) -> BTreeSet<Cut> {
+        union(&*self.cuts.lock().await)
+    }
+
+    async fn enforce(
+        &self,
+        all: &BTreeSet<Cut>,
+        nodes: &BTreeSet<NodeName>,
+    ) -> Result<(), BackendError> {
+        let mut first_error = None;
+        for node in nodes {
+            let rules = rules_at(*node, all, &self.addresses);
+            if let Err(error) = self.backend.apply_rules(*node, &rules).await {
+                first_error.get_or_insert(error);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    async fn look(
+        &self,
+        cuts: &BTreeMap<u64, BTreeSet<Cut>>,
+        links: &BTreeSet<Cut>,
+    ) -> Result<Vec<LinkReport>, BackendError> {
+        let all = union(cuts);
+        let (closed, open): (BTreeSet<_>, BTreeSet<_>) =
+            links.iter().copied().partition(|link| all.contains(link));
+        let mut reports = Vec::new();
+        for (links, shall_pass) in [(closed, false), (open, true)] {
+            let patience = shall_pass.then_some(HEAL_PATIENCE);
+            let seen = measure(&*self.backend, self.driver, &links, patience).await?;
+            reports.extend(seen.into_iter().map(|(link, seen)| LinkReport {
+                link: link.to_string(),
+                shall_pass,
+                passes: match seen {
+                    Seen::Arrived => Passes::Yes,
+                    Seen::Silent => Passes::No,
+                    Seen::NoNetwork => Passes::NoNetwork,
+                },
+            }));
+        }
+        Ok(reports)
+    }
+
+    fn all_links(&self) -> BTreeSet<Cut> {
+        let mut ends: Vec<Endpoint> = self
+            .addresses
+            .keys()
+            .map(|node| Endpoint::Node(*node))
+            .collect();
+        ends.push(Endpoint::Clients);
+        let mut links = BTreeSet::new();
+        for from in &ends {
+            links.extend(ends.iter().filter(|to| *to != from).map(|to| Cut {
+                from: *from,
+                to: *to,
+            }));
+        }
+        links
+    }
+}
+
+fn union(cuts: &BTreeMap<u64, BTreeSet<Cut>>) -> BTreeSet<Cut> {
+    cuts.values().flatten().copied().collect()
+}
+
+/// The nodes whose rules change when these cuts come or go.
+fn touched(cuts: &BTreeSet<Cut>) -> BTreeSet<NodeName> {
+    cuts.iter()
+        .flat_map(|cut| [cut.from, cut.to])
+        .filter_map(|end| match end {
+            Endpoint::Node(node) => Some(node),
+            Endpoint::Clients => None,
+        })
+        .collect()
+}

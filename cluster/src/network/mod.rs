@@ -1,0 +1,9 @@
+//! The network between nodes and clients: which packets are cut, and the proof that they are.
+
+mod cut;
+mod links;
+mod passage;
+
+pub(crate) use cut::CHAINS;
+pub use cut::{Cut, Endpoint};
+pub use links::{LinkReport, Network, Passes};
