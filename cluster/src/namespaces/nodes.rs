@@ -281,17 +281,13 @@ impl Backend for Namespaces {
                 first_error.get_or_insert(error);
             }
         }
-        self.places().clear();
-        if let Err(error) = blocking("remove the bridge", || {
-            run_command(&["ip", "link", "del", BRIDGE], "")
-        })
-        .await
-        {
-            // A network that was never made need not be removed.
-            if !error.to_string().contains("Cannot find device") {
-                first_error.get_or_insert(error);
-            }
+        // The links go first, while the namespaces are still held: a namespace without handles
+        // loses its links in the kernel's own time, and a next network would run into them.
+        let made: Vec<NodeName> = self.places().keys().copied().collect();
+        if let Err(error) = blocking("remove the network", move || remove_network(&made)).await {
+            first_error.get_or_insert(error);
         }
+        self.places().clear();
         first_error.map_or(Ok(()), Err)
     }
 }
@@ -331,6 +327,18 @@ fn make_network(nodes: &[NodeName]) -> io::Result<Vec<(NodeName, Place)>> {
         place.namespace.run(&["ip", "-batch", "-"], &inside)?;
     }
     Ok(made)
+}
+
+fn remove_network(nodes: &[NodeName]) -> io::Result<()> {
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let mut batch = String::new();
+    for node in nodes {
+        let _ = writeln!(batch, "link del {BRIDGE}-{node}");
+    }
+    let _ = writeln!(batch, "link del {BRIDGE}");
+    run_command(&["ip", "-batch", "-"], &batch).map(drop)
 }
 
 async fn blocking<T: Send + 'static>(

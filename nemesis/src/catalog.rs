@@ -1,0 +1,102 @@
+//! The faults there are.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A kind of fault. Whom it strikes is the target's business, not the fault's.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultKind {
+    /// SIGKILL, then start again.
+    Kill,
+    /// SIGTERM, then start again.
+    Stop,
+    /// SIGSTOP, then SIGCONT.
+    Pause,
+    /// Links cut, then healed.
+    Partition,
+}
+
+/// What is told about a fault in lists.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultSummary {
+    /// Which one.
+    pub kind: FaultKind,
+    /// The name in flags and histories.
+    pub name: &'static str,
+    /// The name of its undoing in histories.
+    pub heal_name: &'static str,
+    /// One sentence.
+    pub sentence: &'static str,
+}
+
+/// Every fault, in the order in which lists show them.
+pub const CATALOG: [FaultSummary; 4] = [
+    FaultSummary {
+        kind: FaultKind::Kill,
+        name: "kill",
+        heal_name: "start",
+        sentence: "SIGKILL the node's process; its disk and page cache stay. Healed by starting it again.",
+    },
+    FaultSummary {
+        kind: FaultKind::Stop,
+        name: "stop",
+        heal_name: "start",
+        sentence: "SIGTERM the node's process, a controlled shutdown. Healed by starting it again.",
+    },
+    FaultSummary {
+        kind: FaultKind::Pause,
+        name: "pause",
+        heal_name: "resume",
+        sentence: "Freeze every process of the node; it still holds its connections and its beliefs. Healed by thawing it.",
+    },
+    FaultSummary {
+        kind: FaultKind::Partition,
+        name: "partition",
+        heal_name: "heal",
+        sentence: "Drop packets on chosen links, one way or both, established connections too. Healed by lifting the rules.",
+    },
+];
+
+impl FaultKind {
+    /// What lists tell about it.
+    pub fn summary(self) -> &'static FaultSummary {
+        // The catalog's order is the enum's; the test below holds it to that.
+        &CATALOG[self as usize]
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.summary().name)
+    }
+}
+
+impl FromStr for FaultKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        CATALOG.iter().find(|fault| fault.name == text).map(|fault| fault.kind).ok_or_else(|| {
+            let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
+            format!("there is no fault `{text}`; there are {} and none", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_finds_its_own_summary_and_name() {
+        for summary in &CATALOG {
+            assert_eq!(summary.kind.summary().name, summary.name);
+            assert_eq!(summary.name.parse(), Ok(summary.kind));
+        }
+        assert!("kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition"));
+    }
+}
