@@ -1,0 +1,132 @@
+//! What a consumer client calls back: rebalances and log lines.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use history::{Rebalance, RebalanceKind};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::types::RDKafkaRespErr;
+use rdkafka::{ClientContext, Offset, TopicPartitionList};
+
+use crate::keys::KeyTable;
+use crate::logs;
+
+/// How long to wait for committed offsets.
+pub(crate) const COMMITTED_LIMIT: Duration = Duration::from_secs(3);
+
+/// Collects rebalances and decides where a group member begins to read.
+pub(crate) struct GroupContext {
+    keys: Arc<KeyTable>,
+    /// Are offsets committed, so that a member can go on where the group stood?
+    commits: bool,
+    /// The next partitions are to be read from their beginning, whatever was committed.
+    from_beginning: AtomicBool,
+    log: Mutex<Vec<Rebalance>>,
+}
+
+impl GroupContext {
+    pub(crate) fn new(keys: Arc<KeyTable>, commits: bool, from_beginning: bool) -> Self {
+        Self {
+            keys,
+            commits,
+            from_beginning: AtomicBool::new(from_beginning),
+            log: Mutex::default(),
+        }
+    }
+
+    /// The rebalances since the last call.
+    pub(crate) fn take_rebalances(&self) -> Vec<Rebalance> {
+        std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, event: RebalanceKind, partitions: &TopicPartitionList) {
+        let keys = partitions
+            .elements()
+            .iter()
+            .map(|element| self.keys.key(element.topic(), element.partition()))
+            .collect();
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push(Rebalance { event, keys });
+    }
+
+    fn gained(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partitions: &mut TopicPartitionList,
+    ) -> KafkaResult<()> {
+        let from_beginning = self.from_beginning.swap(false, Ordering::Relaxed);
+        if from_beginning || !self.commits {
+            partitions.set_all_offsets(Offset::Beginning)?;
+        } else {
+            start_where_committed(consumer, partitions, Offset::Beginning);
+        }
+        match consumer.rebalance_protocol() {
+            RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
+            _ => consumer.assign(partitions),
+        }
+    }
+}
+
+/// Sets the offsets of `partitions` to those committed, or to `otherwise` where there is none.
+/// Where the coordinator does not tell, librdkafka is left to ask again; if there is none then,
+/// it says so by an error.
+pub(crate) fn start_where_committed(
+    consumer: &BaseConsumer<GroupContext>,
+    partitions: &mut TopicPartitionList,
+    otherwise: Offset,
+) {
+    let committed = match consumer.committed_offsets(partitions.clone(), COMMITTED_LIMIT) {
+        Ok(committed) => committed,
+        Err(error) => {
+            tracing::debug!(%error, "committed offsets are unknown for now");
+            return;
+        }
+    };
+    for element in committed.elements() {
+        let offset = match (element.error(), element.offset()) {
+            (Ok(()), Offset::Offset(offset)) => Offset::Offset(offset),
+            (Ok(()), _) => otherwise,
+            (Err(_), _) => continue,
+        };
+        let set = partitions.set_partition_offset(element.topic(), element.partition(), offset);
+        if let Err(error) = set {
+            tracing::warn!(%error, topic = element.topic(), "an offset could not be set");
+        }
+    }
+}
+
+impl ClientContext for GroupContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
+        logs::line(level, facility, text);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        logs::error(&error, reason);
+    }
+}
+
+impl ConsumerContext for GroupContext {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        event: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let done = if event == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS {
+            self.note(RebalanceKind::Assign, partitions);
+            self.gained(consumer, partitions)
+        } else {
+            self.note(RebalanceKind::Revoke, partitions);
+            match consumer.rebalance_protocol() {
+                RebalanceProtocol::Cooperative => consumer.incremental_unassign(partitions),
+                _ => consumer.unassign(),
+            }
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "a rebalance could not be followed");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! librdkafka's log lines and global errors, as tracing events of target `librdkafka`.
+
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+
+/// Forwards one log line.
+pub(crate) fn line(level: RDKafkaLogLevel, facility: &str, text: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg
+        | RDKafkaLogLevel::Alert
+        | RDKafkaLogLevel::Critical
+        | RDKafkaLogLevel::Error => tracing::error!(target: "librdkafka", facility, "{text}"),
+        RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{text}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {
+            tracing::info!(target: "librdkafka", facility, "{text}");
+        }
+        RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{text}"),
+    }
+}
+
+/// Forwards a global error. librdkafka gets over most of them by itself.
+pub(crate) fn error(error: &KafkaError, reason: &str) {
+    tracing::info!(target: "librdkafka", %error, "{reason}");
+}
