@@ -1,0 +1,203 @@
+//! The cluster as the rest of the rig sees it: nodes of a system on a backend, and the network
+//! between them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use history::Key;
+use serde_json::{Value, json};
+use tracing::{debug, info};
+
+use crate::backend::{Backend, BackendError, Signal, Status};
+use crate::network::Network;
+use crate::node::{NodeName, NodeSpec, Role};
+use crate::probe::{self, View};
+use crate::system::{System, SystemError};
+
+/// A killed process with much memory takes a while to be torn down.
+pub const KILL_DEADLINE: Duration = Duration::from_secs(20);
+/// Formatting a node's disk starts a JVM, on a busy machine maybe three at once.
+const PREPARE_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A cluster under test.
+pub struct Cluster {
+    system: Box<dyn System>,
+    backend: Arc<dyn Backend>,
+    nodes: Vec<NodeSpec>,
+    network: Network,
+    keys: Vec<Key>,
+}
+
+impl Cluster {
+    /// Makes the network and every node's files; nothing runs yet. Nodes live in folders under
+    /// `dir`, an absolute path. `keys` are those that [`Cluster::view`] shall tell of.
+    ///
+    /// # Errors
+    /// [`SystemError`] when files cannot be written or the backend refuses.
+    pub async fn create(
+        system: Box<dyn System>,
+        backend: Arc<dyn Backend>,
+        roles: &[(NodeName, Role)],
+        dir: &Path,
+        keys: Vec<Key>,
+    ) -> Result<Self, SystemError> {
+        let names: Vec<NodeName> = roles.iter().map(|(name, _)| *name).collect();
+        let (addresses, driver) = backend.create_network(&names).await?;
+        let nodes: Vec<NodeSpec> = roles
+            .iter()
+            .zip(&addresses)
+            .map(|((name, role), address)| NodeSpec {
+                name: *name,
+                role: *role,
+                address: *address,
+                dir: dir.join(name.to_string()),
+            })
+            .collect();
+        for node in &nodes {
+            system.write_config(node, &nodes)?;
+        }
+        let by_name = nodes.iter().map(|node| (node.name, node.address)).collect();
+        let network = Network::new(Arc::clone(&backend), by_name, driver);
+        Ok(Self { system, backend, nodes, network, keys })
+    }
+
+    /// Prepares every node's disk and starts every node; they need not be ready yet.
+    ///
+    /// # Errors
+    /// [`SystemError`] naming the node that could not be prepared or started.
+    pub async fn start_all(&self) -> Result<(), SystemError> {
+        for node in &self.nodes {
+            for launch in self.system.prepare(node, &self.nodes) {
+                let output = self.backend.exec(node, &launch, PREPARE_DEADLINE).await?;
+                if output.code != 0 {
+                    return Err(SystemError::Prepare {
+                        node: node.name,
+                        code: output.code,
+                        said: format!("{}{}", output.stdout, output.stderr),
+                    });
+                }
+            }
+        }
+        for node in &self.nodes {
+            self.start(node.name).await?;
+        }
+        Ok(())
+    }
+
+    /// What every node was told, by node and setting.
+    pub fn settings(&self) -> BTreeMap<NodeName, BTreeMap<String, String>> {
+        self.nodes
+            .iter()
+            .map(|node| (node.name, self.system.settings(node, &self.nodes)))
+            .collect()
+    }
+
+    /// The system under test.
+    pub fn system(&self) -> &dyn System {
+        &*self.system
+    }
+
+    /// Where the nodes live.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    /// Every node.
+    pub fn nodes(&self) -> &[NodeSpec] {
+        &self.nodes
+    }
+
+    /// The links between nodes and clients.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The keys of the run.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Where clients connect, `host:port` separated by commas.
+    pub fn bootstrap(&self) -> String {
+        let brokers = self.nodes.iter().filter(|node| node.role.is_broker());
+        brokers.map(NodeSpec::client_endpoint).collect::<Vec<_>>().join(",")
+    }
+
+    /// Starts one node (again), with the rules of the network in force before it runs; what
+    /// shows that it runs.
+    ///
+    /// # Errors
+    /// [`BackendError`] naming the node.
+    pub async fn start(&self, node: NodeName) -> Result<Value, BackendError> {
+        let spec = self.spec(node)?;
+        let launch = self.system.launch(spec, &self.nodes);
+        let rules = self.network.rules(node).await;
+        self.backend.start(spec, &launch, &rules).await?;
+        let mut evidence = json!({ "started": true });
+        let cuts = self.network.look_at(node).await?;
+        if !cuts.is_empty() {
+            evidence["links"] = json!(cuts);
+        }
+        Ok(evidence)
+    }
+
+    /// Ends one node's process without a word and waits until it is gone; its exit code.
+    ///
+    /// # Errors
+    /// [`BackendError`] naming the node.
+    pub async fn kill(&self, node: NodeName) -> Result<i32, BackendError> {
+        self.backend.signal(node, Signal::Kill).await?;
+        self.backend.wait_exit(node, KILL_DEADLINE).await
+    }
+
+    /// Makes sure that a node runs. What was found, if it had to be helped.
+    ///
+    /// # Errors
+    /// [`BackendError`] naming the node that could not be helped.
+    pub async fn ensure_running(&self, node: NodeName) -> Result<Option<String>, BackendError> {
+        match self.backend.status(node).await? {
+            Status::Running { .. } => Ok(None),
+            Status::Paused { .. } => {
+                self.backend.resume(node).await?;
+                Ok(Some("it was frozen".into()))
+            }
+            Status::NotStarted => {
+                self.start(node).await?;
+                Ok(Some("it had never been started".into()))
+            }
+            Status::Exited { code } => {
+                self.start(node).await?;
+                Ok(Some(format!("its process had ended with code {code}")))
+            }
+        }
+    }
+
+    /// What the brokers say of leaders, ISRs and the controller, as far as they answer.
+    pub async fn view(&self) -> View {
+        probe::cluster_view(&self.nodes, &self.keys).await
+    }
+
+    /// Brings what the backend knows into the nodes' folders, ends everything and removes it.
+    ///
+    /// # Errors
+    /// The first thing that could not be removed; all else is.
+    pub async fn destroy(&self) -> Result<(), BackendError> {
+        for node in &self.nodes {
+            if let Err(error) = self.backend.collect(node).await {
+                debug!("{}: its logs cannot be collected: {error}", node.name);
+            }
+        }
+        info!("taking the cluster down");
+        self.backend.destroy().await
+    }
+
+    fn spec(&self, node: NodeName) -> Result<&NodeSpec, BackendError> {
+        self.nodes.iter().find(|spec| spec.name == node).ok_or_else(|| BackendError::State {
+            node,
+            action: "use",
+            reason: "there is no such node in this cluster".into(),
+        })
+    }
+}
