@@ -22,6 +22,9 @@ use crate::stop::Stop;
 
 /// A poll this much past its time is left out: a process that was busy does not catch up.
 const SKIP_AFTER_NS: u64 = 1_000_000_000;
+/// How long a consumer rests after its position was lost, or its client could not be started:
+/// what caused that may well be there still.
+const REST_NS: u64 = 500_000_000;
 
 /// What every consumer of a run shares.
 #[derive(Clone)]
@@ -49,6 +52,8 @@ pub(crate) struct Consumer {
     last_setup: ConsumerAction,
     /// The last position was lost: read from the beginning next.
     from_beginning: bool,
+    /// It rests until then.
+    rest_until_ns: u64,
 }
 
 impl Consumer {
@@ -67,6 +72,7 @@ impl Consumer {
             positions: BTreeMap::new(),
             last_setup: ConsumerAction::Crash,
             from_beginning: false,
+            rest_until_ns: 0,
         };
         consumer.client = Some(consumer.fresh_client()?);
         Ok(consumer)
@@ -104,17 +110,7 @@ impl Consumer {
                 break;
             }
             match step.action {
-                ConsumerAction::Poll => {
-                    if now_ns.saturating_sub(scheduled_ns) > SKIP_AFTER_NS {
-                        self.setting
-                            .journal
-                            .live()
-                            .skipped_polls
-                            .fetch_add(1, Relaxed);
-                    } else {
-                        self.poll(scheduled_ns);
-                    }
-                }
+                ConsumerAction::Poll => self.poll_or_skip(scheduled_ns),
                 ConsumerAction::Crash => self.crash(),
                 setup => {
                     self.last_setup = setup;
@@ -142,6 +138,10 @@ impl Consumer {
         self.drop_client();
         self.incarnation += 1;
         self.process = self.setting.journal.fresh_process();
+    }
+
+    fn rest(&mut self) {
+        self.rest_until_ns = self.setting.journal.now_ns() + REST_NS;
     }
 
     fn crash(&mut self) {
@@ -191,8 +191,11 @@ impl Consumer {
                 self.ready = true;
                 self.from_beginning = false;
             }
-            Kind::Info => self.retire(),
-            Kind::Fail | Kind::Invoke => {}
+            Kind::Info => {
+                self.retire();
+                self.rest();
+            }
+            Kind::Fail | Kind::Invoke => self.rest(),
         }
     }
 
@@ -239,6 +242,16 @@ impl Consumer {
                 Ok(())
             }
             ConsumerAction::Poll | ConsumerAction::Crash => Ok(()),
+        }
+    }
+
+    fn poll_or_skip(&mut self, scheduled_ns: u64) {
+        let journal = &self.setting.journal;
+        let now_ns = journal.now_ns();
+        if now_ns.saturating_sub(scheduled_ns) > SKIP_AFTER_NS || now_ns < self.rest_until_ns {
+            journal.live().skipped_polls.fetch_add(1, Relaxed);
+        } else {
+            self.poll(scheduled_ns);
         }
     }
 
@@ -292,6 +305,7 @@ impl Consumer {
             Some(fault) if fault.aftermath == Aftermath::Lost => {
                 self.from_beginning = true;
                 self.retire();
+                self.rest();
             }
             Some(_) => {}
         }

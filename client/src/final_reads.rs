@@ -38,12 +38,15 @@ struct Progress {
     closing: Option<i64>,
     closing_seen: bool,
     at_end: bool,
+    /// It holds something that cannot be read past.
+    unreadable: bool,
 }
 
 impl Progress {
-    /// Read to its end: the closing value was seen, and nothing follows for now.
-    const fn is_read(&self) -> bool {
-        self.at_end && (self.closing.is_none() || self.closing_seen)
+    /// Nothing more to do: the closing value was seen and nothing follows for now, or it cannot
+    /// be read.
+    const fn is_over(&self) -> bool {
+        self.unreadable || (self.at_end && (self.closing.is_none() || self.closing_seen))
     }
 }
 
@@ -80,6 +83,7 @@ impl QueueClients {
                     closing: closing.map(|write| write.value),
                     closing_seen: false,
                     at_end: false,
+                    unreadable: false,
                 },
             );
         }
@@ -135,7 +139,7 @@ impl<'a> TopicReader<'a> {
     }
 
     fn read(mut self, until: Instant, stop: &Stop) -> UnreadKeys {
-        while !self.keys.values().all(Progress::is_read)
+        while !self.keys.values().all(Progress::is_over)
             && Instant::now() < until
             && !stop.is_stopped()
         {
@@ -154,6 +158,7 @@ impl<'a> TopicReader<'a> {
         let mut unread = UnreadKeys::new();
         for (partition, progress) in &self.keys {
             let why = match progress.closing {
+                _ if progress.unreadable => "it holds a record that is no integer".to_owned(),
                 None => "it has no acknowledged closing write".to_owned(),
                 Some(value) if !progress.closing_seen => {
                     format!("its closing value {value} was not seen: {reason}")
@@ -185,7 +190,7 @@ impl<'a> TopicReader<'a> {
         let partitions: BTreeSet<i32> = self
             .keys
             .iter_mut()
-            .filter(|(_, progress)| !progress.is_read())
+            .filter(|(_, progress)| !progress.is_over())
             .map(|(partition, progress)| {
                 progress.at_end = false;
                 progress.closing_seen = false;
@@ -269,6 +274,10 @@ impl<'a> TopicReader<'a> {
         let Some(fault) = fault else {
             return true;
         };
+        let unreadable = fault.unreadable.and_then(|p| self.keys.get_mut(&p));
+        if let Some(progress) = unreadable {
+            progress.unreadable = true;
+        }
         self.last_error = Some(fault.error);
         fault.aftermath == Aftermath::GoesOn
     }

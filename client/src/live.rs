@@ -61,7 +61,8 @@ pub struct LiveStats {
     pub late_sends: AtomicU64,
     /// Sends that had to wait because too many were outstanding.
     pub delayed_sends: AtomicU64,
-    /// Polls left out because their consumer was busy for more than a second past their time.
+    /// Polls left out: their consumer was busy for more than a second past their time, or had
+    /// just lost its position.
     pub skipped_polls: AtomicU64,
     /// Offset commits that were not acknowledged.
     pub failed_commits: AtomicU64,

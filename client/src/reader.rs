@@ -21,6 +21,8 @@ pub(crate) struct Fault {
     pub(crate) aftermath: Aftermath,
     /// As in a history: a code, then perhaps words.
     pub(crate) error: String,
+    /// The partition that holds something no one can read, where that is why.
+    pub(crate) unreadable: Option<i32>,
 }
 
 /// What one poll returned.
@@ -108,6 +110,7 @@ impl Reader {
                     let fault = Fault {
                         aftermath,
                         error: outcome::error_text(&error),
+                        unreadable: None,
                     };
                     if aftermath == Aftermath::Lost {
                         batch.fault = Some(fault);
@@ -132,6 +135,7 @@ impl Reader {
             return Err(Fault {
                 aftermath: Aftermath::Lost,
                 error: format!("bad-payload: {key} at offset {offset} holds no integer"),
+                unreadable: Some(partition),
             });
         };
         batch.records.entry(key).or_default().push((offset, value));
