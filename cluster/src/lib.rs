@@ -1,10 +1,16 @@
 //! A cluster under test: a system (what is tested) on a backend (where its nodes live).
 
 pub mod backend;
+mod cluster;
+pub mod kafka;
 pub mod namespaces;
 mod netns;
 pub mod network;
 pub mod node;
+pub mod probe;
+mod system;
 
 pub use backend::{Backend, BackendError, Output, Signal, Status};
+pub use cluster::{Cluster, KILL_DEADLINE};
 pub use node::{Launch, NodeName, NodeSpec, Role};
+pub use system::{System, SystemError};

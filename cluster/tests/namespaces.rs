@@ -1,6 +1,13 @@
 //! The backend contract on the `namespaces` backend. The test program re-executes itself inside
 //! the sandbox, as the driver does.
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly"
+)]
+
 #[path = "contract/links.rs"]
 mod links;
 

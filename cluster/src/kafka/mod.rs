@@ -1,0 +1,14 @@
+//! Stock Apache Kafka as a system, in KRaft mode.
+
+mod config;
+mod defaults;
+mod distribution;
+mod kraft;
+
+pub use config::KafkaOptions;
+pub use defaults::{Default as SettingDefault, FAULT_FRIENDLY};
+pub use distribution::{Distribution, DistributionError, java_for};
+pub use kraft::Kafka;
+
+/// The newest version that is known to run on Java 17.
+pub const DEFAULT_VERSION: &str = "4.4.0";
