@@ -6,9 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// A kind of fault. Whom it strikes is the target's business, not the fault's.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultKind {
     /// SIGKILL, then start again.
@@ -80,10 +78,17 @@ impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        CATALOG.iter().find(|fault| fault.name == text).map(|fault| fault.kind).ok_or_else(|| {
-            let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
-            format!("there is no fault `{text}`; there are {} and none", names.join(", "))
-        })
+        CATALOG
+            .iter()
+            .find(|fault| fault.name == text)
+            .map(|fault| fault.kind)
+            .ok_or_else(|| {
+                let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
+                format!(
+                    "there is no fault `{text}`; there are {} and none",
+                    names.join(", ")
+                )
+            })
     }
 }
 
@@ -97,6 +102,11 @@ mod tests {
             assert_eq!(summary.kind.summary().name, summary.name);
             assert_eq!(summary.name.parse(), Ok(summary.kind));
         }
-        assert!("kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition"));
+        assert!(
+            "kil"
+                .parse::<FaultKind>()
+                .unwrap_err()
+                .contains("kill, stop, pause, partition")
+        );
     }
 }

@@ -62,7 +62,12 @@ impl Conductor {
         recorder: Arc<dyn Record>,
         active: Arc<ActiveFaults>,
     ) -> Self {
-        Self { cluster, recorder, active, open: BTreeMap::new() }
+        Self {
+            cluster,
+            recorder,
+            active,
+            open: BTreeMap::new(),
+        }
     }
 
     /// Carries out `steps`, counted from now, until the last is done or `stop` turns true.
@@ -92,7 +97,10 @@ impl Conductor {
                 && outcome.status == Status::Failed
             {
                 report.problems.extend(
-                    outcome.problems.iter().map(|(place, why)| format!("{place}: {why}")),
+                    outcome
+                        .problems
+                        .iter()
+                        .map(|(place, why)| format!("{place}: {why}")),
                 );
             }
         }
@@ -125,10 +133,18 @@ impl Conductor {
         let mut rng = ChaCha8Rng::seed_from_u64(inject.choice);
         let situation = self.situation().await;
         let name = inject.fault.summary().name;
-        let resolved = self.resolve(id, inject, &situation, &mut rng);
+        let resolved = resolve(id, inject, &situation, &mut rng);
         let mut asked = json!({ "id": id, "phase": "asked" });
-        add(&mut asked, "target", inject.target.as_ref().map(ToString::to_string));
-        add(&mut asked, "partition", inject.partition.as_ref().map(ToString::to_string));
+        add(
+            &mut asked,
+            "target",
+            inject.target.as_ref().map(ToString::to_string),
+        );
+        add(
+            &mut asked,
+            "partition",
+            inject.partition.as_ref().map(ToString::to_string),
+        );
         if let Ok((_, struck)) = &resolved {
             merge(&mut asked, struck);
         }
@@ -139,36 +155,20 @@ impl Conductor {
                 if outcome.status != Status::Skipped {
                     let text = describe(inject, &struck);
                     self.active.lock().insert(id, text.clone());
-                    self.open.insert(id, Open { kind: inject.fault, text, fault });
+                    self.open.insert(
+                        id,
+                        Open {
+                            kind: inject.fault,
+                            text,
+                            fault,
+                        },
+                    );
                 }
                 (outcome, struck)
             }
             Err(error) => (Outcome::skipped(error.to_string()), Json::Null),
         };
         self.note_outcome(name, id, &outcome, &struck);
-    }
-
-    fn resolve(
-        &self,
-        id: u64,
-        inject: &Inject,
-        situation: &Situation,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<(Box<dyn Fault>, Json), TargetError> {
-        if let Some(shape) = inject.partition {
-            let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
-            let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
-            return Ok((Box::new(Partition::new(id, cuts)), json!({ "links": links })));
-        }
-        let target = inject.target.clone().unwrap_or(crate::Target::One);
-        let nodes = target.resolve(situation, rng)?;
-        let struck = json!({ "nodes": nodes });
-        let fault: Box<dyn Fault> = match inject.fault {
-            FaultKind::Stop => Box::new(Stop::new(nodes)),
-            FaultKind::Pause => Box::new(Pause::new(nodes)),
-            FaultKind::Kill | FaultKind::Partition => Box::new(Kill::new(nodes)),
-        };
-        Ok((fault, struck))
     }
 
     async fn heal(&mut self, id: u64) -> Option<Outcome> {
@@ -184,14 +184,21 @@ impl Conductor {
     async fn situation(&self) -> Situation {
         let view = self.cluster.view().await;
         Situation {
-            nodes: self.cluster.nodes().iter().map(|node| (node.name, node.role)).collect(),
+            nodes: self
+                .cluster
+                .nodes()
+                .iter()
+                .map(|node| (node.name, node.role))
+                .collect(),
             controller: view.controller,
             keys: view
                 .keys
                 .into_iter()
                 .map(|(key, seen)| {
-                    let leadership =
-                        Leadership { leader: seen.leader, replicas: seen.replicas.into_iter().collect() };
+                    let leadership = Leadership {
+                        leader: seen.leader,
+                        replicas: seen.replicas.into_iter().collect(),
+                    };
                     (key, leadership)
                 })
                 .collect(),
@@ -216,6 +223,32 @@ impl Conductor {
     }
 }
 
+/// The fault itself and whom it strikes, now that it is known.
+fn resolve(
+    id: u64,
+    inject: &Inject,
+    situation: &Situation,
+    rng: &mut ChaCha8Rng,
+) -> Result<(Box<dyn Fault>, Json), TargetError> {
+    if let Some(shape) = inject.partition {
+        let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
+        let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+        return Ok((
+            Box::new(Partition::new(id, cuts)),
+            json!({ "links": links }),
+        ));
+    }
+    let target = inject.target.clone().unwrap_or(crate::Target::One);
+    let nodes = target.resolve(situation, rng)?;
+    let struck = json!({ "nodes": nodes });
+    let fault: Box<dyn Fault> = match inject.fault {
+        FaultKind::Stop => Box::new(Stop::new(nodes)),
+        FaultKind::Pause => Box::new(Pause::new(nodes)),
+        FaultKind::Kill | FaultKind::Partition => Box::new(Kill::new(nodes)),
+    };
+    Ok((fault, struck))
+}
+
 /// `kill leader: n2`, for the screen and for the heal's record.
 fn describe(inject: &Inject, struck: &Json) -> String {
     let whom = inject
@@ -223,8 +256,12 @@ fn describe(inject: &Inject, struck: &Json) -> String {
         .map(|shape| shape.to_string())
         .or_else(|| inject.target.as_ref().map(ToString::to_string))
         .unwrap_or_default();
-    let names: Vec<&str> =
-        struck["nodes"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
+    let names: Vec<&str> = struck["nodes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+        .collect();
     if names.is_empty() {
         format!("{} {whom}", inject.fault)
     } else {
@@ -240,6 +277,9 @@ fn add(object: &mut Json, name: &str, text: Option<String>) {
 
 fn merge(into: &mut Json, from: &Json) {
     if let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) {
-        into.extend(from.iter().map(|(name, value)| (name.clone(), value.clone())));
+        into.extend(
+            from.iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
     }
 }

@@ -17,7 +17,10 @@ pub(crate) struct Pause {
 
 impl Pause {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self { nodes, struck: BTreeSet::new() }
+        Self {
+            nodes,
+            struck: BTreeSet::new(),
+        }
     }
 }
 
@@ -25,9 +28,10 @@ impl Pause {
 impl Fault for Pause {
     async fn inject(&mut self, cluster: &Cluster) -> Outcome {
         let mut parts = Parts::default();
-        let pauses = self.nodes.iter().map(|node| async {
-            (*node, cluster.backend().pause(*node).await)
-        });
+        let pauses = self
+            .nodes
+            .iter()
+            .map(|node| async { (*node, cluster.backend().pause(*node).await) });
         for (node, paused) in join_all(pauses).await {
             if parts.add(&node, paused.map(|()| json!({ "frozen": true }))) {
                 self.struck.insert(node);

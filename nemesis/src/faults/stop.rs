@@ -22,7 +22,10 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self { nodes, struck: BTreeSet::new() }
+        Self {
+            nodes,
+            struck: BTreeSet::new(),
+        }
     }
 }
 
@@ -41,9 +44,9 @@ impl Fault for Stop {
         for node in &self.struck {
             let wait = FIRST_WAIT.saturating_sub(begun.elapsed());
             let gone = cluster.backend().wait_exit(*node, wait).await;
-            let ended = gone.map(|code| {
-                json!({ "gone": true, "code": code, "took_ms": millis(begun.elapsed()) })
-            });
+            let ended = gone.map(
+                |code| json!({ "gone": true, "code": code, "took_ms": millis(begun.elapsed()) }),
+            );
             unended |= !parts.add(node, ended);
         }
         let mut outcome = Outcome::of_injection(parts);
