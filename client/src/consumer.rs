@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use history::{Draft, Function, Key, Kind, MicroOp, Pair, Process, Value};
+use history::{Draft, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, Value};
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::{Offset, TopicPartitionList};
@@ -54,6 +54,9 @@ pub(crate) struct Consumer {
     from_beginning: bool,
     /// It rests until then.
     rest_until_ns: u64,
+    /// What was read and is not committed: one past the last offset of each key, by its index.
+    uncommitted: BTreeMap<usize, i64>,
+    next_commit_ns: u64,
 }
 
 impl Consumer {
@@ -73,6 +76,8 @@ impl Consumer {
             last_setup: ConsumerAction::Crash,
             from_beginning: false,
             rest_until_ns: 0,
+            uncommitted: BTreeMap::new(),
+            next_commit_ns: 0,
         };
         consumer.client = Some(consumer.fresh_client()?);
         Ok(consumer)
@@ -131,6 +136,7 @@ impl Consumer {
         }
         self.ready = false;
         self.positions.clear();
+        self.uncommitted.clear();
     }
 
     /// The process is over: its client goes, and a fresh process follows.
@@ -298,10 +304,10 @@ impl Consumer {
                     .with_error(fault.error.clone())
             }
         };
-        event.rebalance_log = rebalances;
+        event.rebalance_log.clone_from(&rebalances);
         journal.record(event);
         match fault {
-            None => self.after_records(&records),
+            None => self.after_records(&records, &rebalances),
             Some(fault) if fault.aftermath == Aftermath::Lost => {
                 self.from_beginning = true;
                 self.retire();
@@ -311,23 +317,43 @@ impl Consumer {
         }
     }
 
-    fn after_records(&mut self, records: &BTreeMap<Key, Vec<Pair>>) {
-        if records.is_empty() {
-            return;
-        }
+    fn after_records(&mut self, records: &BTreeMap<Key, Vec<Pair>>, rebalances: &[Rebalance]) {
         for (key, pairs) in records {
-            let index = key
-                .split()
-                .and_then(|(topic, partition)| self.setting.keys.index(topic, partition));
-            if let (Some(index), Some((offset, _))) = (index, pairs.last()) {
+            if let (Some(index), Some((offset, _))) = (self.index(key), pairs.last()) {
                 self.positions.insert(index, Offset::Offset(offset + 1));
+                self.uncommitted.insert(index, offset + 1);
             }
         }
-        let committing = self
-            .client
-            .as_ref()
-            .filter(|_| self.setting.plan.consumer.commits);
-        if let Some(Err(error)) = committing.map(|client| client.commit(records)) {
+        // What changed hands is no longer this member's to commit.
+        for key in rebalances.iter().flat_map(|rebalance| &rebalance.keys) {
+            if let Some(index) = self.index(key) {
+                self.uncommitted.remove(&index);
+            }
+        }
+        let plan = &self.setting.plan.consumer;
+        let now_ns = self.setting.journal.now_ns();
+        if plan.commits && !self.uncommitted.is_empty() && now_ns >= self.next_commit_ns {
+            self.next_commit_ns = now_ns + plan.commit_every_ms * 1_000_000;
+            self.commit();
+        }
+    }
+
+    fn index(&self, key: &Key) -> Option<usize> {
+        let (topic, partition) = key.split()?;
+        self.setting.keys.index(topic, partition)
+    }
+
+    /// Commits what was read, and waits for the answer.
+    fn commit(&mut self) {
+        let Some(client) = &self.client else {
+            return;
+        };
+        let uncommitted = std::mem::take(&mut self.uncommitted);
+        let targets = uncommitted.into_iter().filter_map(|(index, offset)| {
+            let target = self.setting.keys.get(index)?;
+            Some((target.topic.as_str(), target.partition, offset))
+        });
+        if let Err(error) = client.commit(targets) {
             tracing::debug!(consumer = self.number, %error, "a commit was not acknowledged");
             self.setting
                 .journal

@@ -91,7 +91,7 @@ impl Reader {
     fn fill(&self, batch: &mut Batch, until: Instant, max_records: usize) {
         while batch.count < max_records {
             let left = if batch.count == 0 {
-                until.saturating_duration_since(Instant::now())
+                whole_ms(until.saturating_duration_since(Instant::now()))
             } else {
                 Duration::ZERO
             };
@@ -144,14 +144,22 @@ impl Reader {
         Ok(())
     }
 
-    /// Commits that `records` have been read, and waits for the answer.
-    pub(crate) fn commit(&self, records: &BTreeMap<Key, Vec<Pair>>) -> KafkaResult<()> {
-        let mut offsets = TopicPartitionList::with_capacity(records.len());
-        for (key, pairs) in records {
-            if let (Some((topic, partition)), Some((offset, _))) = (key.split(), pairs.last()) {
-                offsets.add_partition_offset(topic, partition, Offset::Offset(offset + 1))?;
-            }
+    /// Commits `offsets` (topic, partition, the next offset to read), and waits for the answer.
+    pub(crate) fn commit<'a>(
+        &self,
+        offsets: impl Iterator<Item = (&'a str, i32, i64)>,
+    ) -> KafkaResult<()> {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition, offset) in offsets {
+            list.add_partition_offset(topic, partition, Offset::Offset(offset))?;
         }
-        self.consumer.commit(&offsets, CommitMode::Sync)
+        self.consumer.commit(&list, CommitMode::Sync)
     }
+}
+
+/// `time`, rounded up: librdkafka waits whole milliseconds, and would spin through the rest.
+fn whole_ms(time: Duration) -> Duration {
+    const NEARLY_ONE_MS: Duration = Duration::from_nanos(999_999);
+    let ms = (time + NEARLY_ONE_MS).as_millis();
+    Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }

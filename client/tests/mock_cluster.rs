@@ -56,8 +56,8 @@ impl Bench {
             events: Mutex::default(),
         });
         let bootstrap = mock.bootstrap_servers();
-        let recorded: Arc<dyn Record> = recorder.clone();
-        let clients = QueueClients::new(plan.clone(), &bootstrap, recorded).unwrap();
+        let sink: Arc<dyn Record> = recorder.clone();
+        let clients = QueueClients::new(plan.clone(), &bootstrap, sink).unwrap();
         Self {
             mock,
             plan,

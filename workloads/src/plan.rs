@@ -14,7 +14,7 @@ pub struct QueuePlan {
     pub topics: Vec<String>,
     /// Partitions of each topic. Default: 4.
     pub partitions_per_topic: u32,
-    /// Producer clients. Each runs many logical processes. Default: 3.
+    /// Producer clients. Each runs many logical processes. Default: 2.
     pub producers: u32,
     /// Consumer clients; each is one process. Default: 4.
     pub consumers: u32,
@@ -39,7 +39,7 @@ impl Default for QueuePlan {
         Self {
             topics: vec!["orders".to_owned(), "payments".to_owned()],
             partitions_per_topic: 4,
-            producers: 3,
+            producers: 2,
             consumers: 4,
             rate_per_s: 1000.0,
             poll_share: 0.1,
@@ -91,7 +91,9 @@ pub struct ProducerPlan {
     /// settings allow it, which is acks=all, at least one retry and at most five requests in
     /// flight.
     pub idempotence: Option<bool>,
-    /// How long a batch waits to fill up, in milliseconds. Default: 5.
+    /// How long a batch waits to fill up, in milliseconds. Default: 25; Kafka's own is 5.
+    /// librdkafka sends one request for each batch and spins through the last fraction of a
+    /// millisecond of each wait, so what a client costs goes with the number of batches.
     pub linger_ms: u32,
     /// Largest batch, in bytes. Default: 1,000,000.
     pub batch_bytes: u32,
@@ -118,7 +120,7 @@ impl Default for ProducerPlan {
         Self {
             acks: Acks::All,
             idempotence: None,
-            linger_ms: 5,
+            linger_ms: 25,
             batch_bytes: 1_000_000,
             batch_records: 10_000,
             retries: None,
@@ -175,8 +177,11 @@ pub enum Isolation {
 pub struct ConsumerPlan {
     /// How they choose what they read. Default: mixed.
     pub mode: ConsumerMode,
-    /// Is what was polled committed at the end of each poll? Default: yes.
+    /// Is what was polled committed, at the end of polls? Default: yes.
     pub commits: bool,
+    /// Shortest time between two commits of a consumer, in milliseconds; 0 = commit at the end
+    /// of every poll, which costs a replicated write each. Default: 500.
+    pub commit_every_ms: u64,
     /// The group; consumers that assign commit to groups of their own, named after it.
     /// Default: `highwater`.
     pub group: String,
@@ -190,7 +195,7 @@ pub struct ConsumerPlan {
     pub isolation: Isolation,
     /// Most records that one poll returns. Default: 500.
     pub max_poll_records: u32,
-    /// How long a poll waits for its first record, in milliseconds. Default: 20.
+    /// How long a poll waits for its first record, in milliseconds. Default: 5.
     pub max_poll_wait_ms: u32,
     /// Fewest bytes for which a broker answers a fetch at once. Default: 16,384; Kafka's own is
     /// 1, which costs a request for each few records.
@@ -214,12 +219,13 @@ impl Default for ConsumerPlan {
         Self {
             mode: ConsumerMode::Mixed,
             commits: true,
+            commit_every_ms: 500,
             group: "highwater".to_owned(),
             static_membership: true,
             session_timeout_ms: 6_000,
             isolation: Isolation::ReadCommitted,
             max_poll_records: 500,
-            max_poll_wait_ms: 20,
+            max_poll_wait_ms: 5,
             fetch_min_bytes: 16_384,
             fetch_wait_ms: 50,
             reassign_every_ms: 10_000,
