@@ -8,8 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Breaks Kafka-compatible clusters and says whether they kept their promises.
 #[derive(Debug, Parser)]
 #[command(name = "highwater", version, about, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 valid, 1 invalid, 2 unknown, 64 usage, 65 bad input data, \
-                        69 cluster not available, 70 internal error.")]
+#[command(
+    after_help = "Exit codes: 0 valid, 1 invalid, 2 unknown, 64 usage, 65 bad input data, \
+                        69 cluster not available, 70 internal error."
+)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -110,7 +112,12 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, default_value_t = 0.1, value_name = "0..1")]
     pub(crate) poll_share: f64,
     /// Topics, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "orders,payments", value_name = "NAMES")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "orders,payments",
+        value_name = "NAMES"
+    )]
     pub(crate) topics: Vec<String>,
     /// Partitions of each topic.
     #[arg(long, default_value_t = 4, value_name = "N")]
@@ -233,7 +240,12 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
     /// Where runs are stored.
-    #[arg(long, default_value = "results", value_name = "DIR", help_heading = "Run")]
+    #[arg(
+        long,
+        default_value = "results",
+        value_name = "DIR",
+        help_heading = "Run"
+    )]
     pub(crate) results: PathBuf,
     /// Keep the nodes' data folders; default: only when the verdict is not valid.
     #[arg(long, help_heading = "Run")]

@@ -38,3 +38,8 @@ pub use final_reads::UnreadKeys;
 pub use live::{Counts, KeyProgress, LiveStats};
 pub use queue::{ClientError, QueueClients, QueueSummary};
 pub use stop::Stop;
+
+/// The version of librdkafka that the clients run on, for the record.
+pub fn librdkafka_version() -> String {
+    rdkafka::util::get_rdkafka_version().1
+}

@@ -6,9 +6,11 @@
 //! its pid namespace.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
@@ -31,6 +33,18 @@ pub fn is_inside() -> bool {
     env::var_os(MARK).is_some() && std::process::id() == 1
 }
 
+/// The PATH, with the folders of system programs, which ordinary users' PATHs often leave out.
+pub fn search_path() -> OsString {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = env::split_paths(&path).collect();
+    for system in ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from) {
+        if !dirs.contains(&system) {
+            dirs.push(system);
+        }
+    }
+    env::join_paths(dirs).unwrap_or(path)
+}
+
 /// Enters new namespaces, runs this program again in them with the same arguments, and returns
 /// how that ended. The caller must be single-threaded.
 ///
@@ -49,6 +63,7 @@ pub fn run_inside() -> Result<ExitStatus, BackendError> {
     let child = Command::new(program)
         .args(env::args_os().skip(1))
         .env(MARK, std::process::id().to_string())
+        .env("PATH", search_path())
         .stdin(Stdio::from(lifeline))
         // A Ctrl-C at the terminal reaches the outer process alone, which passes it on: once.
         .process_group(0)

@@ -42,13 +42,11 @@ impl RecoveryReport {
     }
 }
 
-/// Waits until every broker answers and sees every key led and at full ISR, or `deadline` passes,
-/// or `give_up` says so.
+/// Waits until every broker answers and sees every key led and at full ISR, or `deadline` passes.
 pub async fn await_recovery(
     nodes: &[NodeSpec],
     keys: &[Key],
     deadline: Duration,
-    give_up: impl Fn() -> bool,
 ) -> RecoveryReport {
     let begun = Instant::now();
     loop {
@@ -56,7 +54,7 @@ pub async fn await_recovery(
         let mut report = judge(&view, keys);
         report.deadline_ms = millis(deadline);
         report.waited_ms = millis(begun.elapsed());
-        if report.is_recovered() || begun.elapsed() > deadline || give_up() {
+        if report.is_recovered() || begun.elapsed() > deadline {
             return report;
         }
         sleep(BETWEEN_LOOKS).await;

@@ -1,0 +1,156 @@
+//! From a plan to a cluster that is ready.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::kafka::{Distribution, DistributionError, Kafka, KafkaOptions};
+use cluster::namespaces::Namespaces;
+use cluster::probe::{self, TopicSpec};
+use cluster::{Backend, Cluster};
+use history::Key;
+use tracing::info;
+
+use crate::exit::Failure;
+use crate::plan::ClusterPlan;
+
+/// What a cluster needs that must be had before namespaces are entered: inside, there is no
+/// network to fetch anything from.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    /// Kafka and a Java, as the nodes see them.
+    pub(crate) distribution: Distribution,
+    /// The image, for containers.
+    pub(crate) image: Option<String>,
+}
+
+/// Checks the machine and gets hold of the system; blocks. Called again inside the sandbox, where
+/// everything is found in the cache.
+///
+/// # Errors
+/// Unavailable, with what to install.
+pub(crate) fn prepare(plan: &ClusterPlan) -> Result<Prepared, Failure> {
+    let mut told = |text: &str| info!("{text}");
+    let unavailable = |error: DistributionError| Failure::unavailable(error.to_string());
+    if plan.backend == "namespaces" {
+        crate::preflight::namespaces()?;
+        let distribution =
+            Distribution::resolve(&plan.version, plan.kafka_home.as_deref(), &mut told)
+                .map_err(unavailable)?;
+        return Ok(Prepared {
+            distribution,
+            image: None,
+        });
+    }
+    let image = match &plan.kafka_image {
+        Some(image) => image.clone(),
+        None => format!("highwater-kafka:{}", plan.version),
+    };
+    Ok(Prepared {
+        distribution: Distribution::in_image(&plan.version),
+        image: Some(image),
+    })
+}
+
+/// Brings a cluster up, with topics at full ISR; how long that took.
+///
+/// The cluster is handed to `made` as soon as it exists, so that it can be taken down whatever
+/// happens next.
+///
+/// # Errors
+/// Unavailable: what was awaited, and the end of the log of the node that is to blame.
+pub(crate) async fn bring_up(
+    plan: &ClusterPlan,
+    prepared: Prepared,
+    seed: u64,
+    dir: &Path,
+    topics: &[TopicSpec],
+    made: impl FnOnce(&Arc<Cluster>) -> Result<(), Failure>,
+) -> Result<(Arc<Cluster>, Duration), Failure> {
+    let backend: Arc<dyn Backend> = match prepared.image {
+        None => Arc::new(Namespaces::new()),
+        Some(_image) => return Err(Failure::internal("docker: not yet")),
+    };
+    let options = KafkaOptions {
+        overrides: plan.system_config.clone(),
+        stock_timeouts: plan.stock_timeouts,
+    };
+    let system = Box::new(Kafka::new(prepared.distribution, options, seed));
+    let keys = keys_of(topics);
+    let begun = Instant::now();
+    let cluster = Cluster::create(system, backend, &plan.roles(), dir, keys.clone())
+        .await
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    let cluster = Arc::new(cluster);
+    made(&cluster)?;
+    info!(
+        "starting {} nodes of {} {} ({})",
+        cluster.nodes().len(),
+        cluster.system().name(),
+        cluster.system().version(),
+        cluster.backend().name()
+    );
+    cluster
+        .start_all()
+        .await
+        .map_err(|error| Failure::unavailable(error.to_string()))?;
+    await_ready(
+        &cluster,
+        &keys,
+        topics,
+        Duration::from_millis(plan.ready_limit_ms),
+        begun,
+    )
+    .await?;
+    let took = begun.elapsed();
+    info!("ready after {:.1} s", took.as_secs_f64());
+    Ok((cluster, took))
+}
+
+async fn await_ready(
+    cluster: &Cluster,
+    keys: &[Key],
+    topics: &[TopicSpec],
+    limit: Duration,
+    begun: Instant,
+) -> Result<(), Failure> {
+    let left = || limit.saturating_sub(begun.elapsed());
+    let nodes = cluster.nodes();
+    probe::await_brokers(nodes, left())
+        .await
+        .map_err(Failure::unavailable)?;
+    if !topics.is_empty() {
+        probe::create_topics(nodes, topics, left())
+            .await
+            .map_err(Failure::unavailable)?;
+        probe::await_full_isr(nodes, keys, left())
+            .await
+            .map_err(Failure::unavailable)?;
+    }
+    let links = cluster.network().reset().await?;
+    if let Some(broken) = links.iter().find(|link| link.holds() != Some(true)) {
+        return Err(Failure::unavailable(format!(
+            "packets do not pass on the link {} of a cluster without faults",
+            broken.link
+        )));
+    }
+    Ok(())
+}
+
+fn keys_of(topics: &[TopicSpec]) -> Vec<Key> {
+    topics
+        .iter()
+        .flat_map(|topic| (0..topic.partitions).map(|partition| Key::new(&topic.name, partition)))
+        .collect()
+}
+
+/// Names containers and networks: the run's folder says when and what.
+fn run_id(dir: &Path) -> String {
+    let text = dir
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    let legal: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("{legal}-{}", std::process::id())
+}

@@ -1,0 +1,9 @@
+//! One run, from the plan to the verdict.
+
+mod bring_up;
+mod judge;
+mod phases;
+
+pub(crate) use bring_up::{Prepared, prepare};
+pub(crate) use judge::judge;
+pub(crate) use phases::{Ended, run_test};

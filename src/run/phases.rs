@@ -1,0 +1,293 @@
+//! The phases of a run.
+//!
+//! 1. bring the cluster up; 2. clients and nemesis, until the time limit; 3. heal; 4. wait for
+//! recovery; 5. closing writes; 6. final reads; 7. take the cluster down; 8. judge the history
+//! from disk.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use checkers::Verdict;
+use client::{QueueClients, Stop};
+use cluster::Cluster;
+use cluster::probe::{TopicSpec, await_recovery};
+use history::{Draft, Function, Key, Kind, Process, Record, Value};
+use nemesis::{ActiveFaults, Conductor};
+use serde_json::json;
+use tokio::sync::{OnceCell, watch};
+use tracing::{info, warn};
+
+use super::bring_up::{Prepared, bring_up};
+use super::judge::judge;
+use crate::console::{Console, Watched};
+use crate::exit::Failure;
+use crate::interrupt::Interrupts;
+use crate::plan::Plan;
+use crate::recorder::Recorder;
+use crate::store::{RunDir, TestFile};
+
+/// Writing one value to each key of a healed cluster, retries included.
+const CLOSING_LIMIT: Duration = Duration::from_secs(60);
+/// Reading everything back.
+const FINAL_READS_LIMIT: Duration = Duration::from_secs(120);
+
+/// How a run came to its end.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// With a verdict.
+    Judged(Box<Verdict>),
+    /// At once, because the user wanted it so. The history is kept.
+    Aborted,
+}
+
+/// Runs `plan` and judges what happened.
+///
+/// # Errors
+/// [`Failure`] when there was no cluster to test, or the rig failed; never for what the cluster
+/// did.
+pub(crate) async fn run_test(
+    plan: &Plan,
+    prepared: Prepared,
+    run_dir: &RunDir,
+    test: &mut TestFile,
+    console: &Console,
+    interrupts: &Interrupts,
+) -> Result<Ended, Failure> {
+    let recorder = Recorder::create(run_dir.path())
+        .map_err(|error| Failure::internal(format!("{}: {error}", run_dir.path().display())))?;
+    let run = Run {
+        plan,
+        run_dir,
+        recorder: Arc::new(recorder),
+        interrupts,
+        cluster: OnceCell::new(),
+    };
+    let outcome = tokio::select! {
+        biased;
+        () = interrupts.aborted() => None,
+        () = run.history_lost() => Some(Ok(())),
+        result = run.all(prepared, test, console) => Some(result),
+    };
+    if let Some(cluster) = run.cluster.get()
+        && let Err(error) = cluster.destroy().await
+    {
+        warn!("the cluster was not taken down cleanly: {error}");
+    }
+    let closed = run.recorder.close();
+    match outcome {
+        None => return Ok(Ended::Aborted),
+        Some(result) => result?,
+    }
+    closed.map_err(|error| {
+        Failure::internal(format!(
+            "{error}; free some space and run again with the same --seed"
+        ))
+    })?;
+    let verdict = judge(&run_dir.history())?;
+    Ok(Ended::Judged(Box::new(verdict)))
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    run_dir: &'a RunDir,
+    recorder: Arc<Recorder>,
+    interrupts: &'a Interrupts,
+    cluster: OnceCell<Arc<Cluster>>,
+}
+
+impl Run<'_> {
+    async fn all(
+        &self,
+        prepared: Prepared,
+        test: &mut TestFile,
+        console: &Console,
+    ) -> Result<(), Failure> {
+        let cluster = tokio::select! {
+            biased;
+            () = self.stopped() => {
+                return Err(Failure {
+                    exit: crate::exit::Exit::Unknown,
+                    message: "interrupted before the cluster was ready: nothing to judge".into(),
+                });
+            }
+            cluster = self.bring_up(prepared, test) => cluster?,
+        };
+        let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
+        let clients = QueueClients::new(
+            self.plan.queue.clone(),
+            &cluster.bootstrap(),
+            Arc::clone(&recorder),
+        )
+        .map_err(|error| Failure::usage(error.to_string()))?;
+        let faults = Arc::new(ActiveFaults::default());
+        let (phase, watched_phase) = watch::channel("running");
+        let progress = console.watch(Watched {
+            live: Arc::clone(clients.live()),
+            faults: Arc::clone(&faults),
+            phase: watched_phase,
+        });
+        let mut conductor = Conductor::new(Arc::clone(&cluster), recorder, faults);
+        self.disturb(&clients, &mut conductor).await?;
+        phase.send_replace("healing");
+        for problem in conductor.heal_all().await.problems {
+            warn!("a fault could not be healed: {problem}");
+        }
+        phase.send_replace("recovering");
+        self.recover(&cluster).await;
+        phase.send_replace("reading back");
+        let result = self.read_back(&clients, cluster.keys()).await;
+        drop(progress);
+        result
+    }
+
+    async fn bring_up(
+        &self,
+        prepared: Prepared,
+        test: &mut TestFile,
+    ) -> Result<Arc<Cluster>, Failure> {
+        let topics = topics(self.plan);
+        let dir: &Path = self.run_dir.path();
+        let written = |cluster: &Arc<Cluster>| {
+            let _ = self.cluster.set(Arc::clone(cluster));
+            test.settings = json!(cluster.settings());
+            self.run_dir.write_test(test).map_err(Failure::from)
+        };
+        let (cluster, took) = bring_up(
+            &self.plan.cluster,
+            prepared,
+            self.plan.seed,
+            dir,
+            &topics,
+            written,
+        )
+        .await?;
+        test.ready_ms = u64::try_from(took.as_millis()).ok();
+        self.run_dir.write_test(test)?;
+        Ok(cluster)
+    }
+
+    /// Clients and nemesis side by side. The nemesis ends with the clients at the latest.
+    async fn disturb(
+        &self,
+        clients: &QueueClients,
+        conductor: &mut Conductor,
+    ) -> Result<(), Failure> {
+        let plan = self.plan;
+        let steps = nemesis::schedule(
+            &plan.nemesis,
+            plan.cluster.roles().len(),
+            plan.time_limit_ms,
+            &mut workloads::rng::stream(plan.seed, "nemesis"),
+        );
+        let stop = Stop::new();
+        let (nemesis_stop, nemesis_stopped) = watch::channel(false);
+        let work = async {
+            let summary = clients.run(plan.seed, &stop).await;
+            nemesis_stop.send_replace(true);
+            summary
+        };
+        let both = async { tokio::join!(work, conductor.run(&steps, nemesis_stopped)).0 };
+        tokio::pin!(both);
+        let summary = tokio::select! {
+            biased;
+            () = self.stopped() => {
+                stop.stop();
+                nemesis_stop.send_replace(true);
+                both.await
+            }
+            summary = &mut both => summary,
+        };
+        let summary = summary.map_err(|error| Failure::internal(error.to_string()))?;
+        if summary.given_up_sends > 0 {
+            info!(
+                "{} sends had no answer when the time for answers was over",
+                summary.given_up_sends
+            );
+        }
+        if summary.lost_consumers > 0 {
+            warn!(
+                "{} consumers did not come back from their last operation",
+                summary.lost_consumers
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits for the healed cluster and records what it found, in the history, as a finding.
+    async fn recover(&self, cluster: &Cluster) {
+        let limit = Duration::from_millis(self.plan.recovery_limit_ms);
+        let report = await_recovery(cluster.nodes(), cluster.keys(), limit).await;
+        if report.is_recovered() {
+            info!("recovered after {:.1} s", report.waited_ms as f64 / 1000.0);
+        } else {
+            warn!(
+                "the cluster did not recover within {} ms: {}",
+                report.deadline_ms,
+                json!(report)
+            );
+        }
+        self.recorder.record(Draft::new(
+            Process::Observer,
+            Kind::Info,
+            Function::from("recovery"),
+            Value::Json(json!(report)),
+        ));
+    }
+
+    async fn read_back(&self, clients: &QueueClients, keys: &[Key]) -> Result<(), Failure> {
+        let stop = Stop::new();
+        let failed = |error: client::ClientError| Failure::internal(error.to_string());
+        let closing = clients
+            .closing_writes(keys, CLOSING_LIMIT, &stop)
+            .await
+            .map_err(failed)?;
+        for (key, result) in &closing {
+            if let Err(reason) = result {
+                warn!("{key}: no closing write was acknowledged: {reason}");
+            }
+        }
+        let unread = clients
+            .final_reads(keys, &closing, FINAL_READS_LIMIT, &stop)
+            .await
+            .map_err(failed)?;
+        for (key, reason) in &unread {
+            warn!("{key}: not read to its end: {reason}");
+        }
+        info!(
+            "read {} of {} keys to their end",
+            keys.len() - unread.len(),
+            keys.len()
+        );
+        Ok(())
+    }
+
+    async fn stopped(&self) {
+        let mut stop = self.interrupts.stop.clone();
+        if stop.wait_for(|stopped| *stopped).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn history_lost(&self) {
+        loop {
+            if self.recorder.trouble().is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+fn topics(plan: &Plan) -> Vec<TopicSpec> {
+    plan.queue
+        .topics
+        .iter()
+        .map(|name| TopicSpec {
+            name: name.clone(),
+            partitions: i32::try_from(plan.queue.partitions_per_topic).unwrap_or(i32::MAX),
+            replication_factor: i16::try_from(plan.replication_factor).unwrap_or(i16::MAX),
+            config: plan.topic_config.clone(),
+        })
+        .collect()
+}
