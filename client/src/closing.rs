@@ -19,7 +19,7 @@ use crate::stop::Stop;
 use crate::values::NextValues;
 
 /// How long one attempt may take before a fresh value is tried.
-const ATTEMPT_LIMIT_MS: u32 = 5_000;
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait before a key whose attempt ended at once is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -59,15 +59,10 @@ impl QueueClients {
         let setting = self.setting.clone();
         let values = Arc::clone(&self.values);
         let (keys, stop) = (keys.to_vec(), stop.clone());
-        on_thread("closing-writes", move || {
-            write(&setting, &values, &keys, limit, &stop)
-        })?
-        .joined()
-        .await?
-        .map_err(|reason| ClientError::Settings {
-            client: "producer",
-            reason,
-        })
+        on_thread("closing-writes", move || write(&setting, &values, &keys, limit, &stop))?
+            .joined()
+            .await?
+            .map_err(|reason| ClientError::Settings { client: "producer", reason })
     }
 }
 
@@ -77,6 +72,7 @@ fn safe(plan: &ProducerPlan) -> ProducerPlan {
         "acks",
         "request.required.acks",
         "enable.idempotence",
+        "enable.gapless.guarantee",
         "message.timeout.ms",
         "delivery.timeout.ms",
         "message.send.max.retries",
@@ -92,9 +88,8 @@ fn safe(plan: &ProducerPlan) -> ProducerPlan {
         acks: Acks::All,
         idempotence: None,
         retries: None,
-        max_in_flight: 5,
+        max_in_flight: 1,
         linger_ms: 0,
-        delivery_timeout_ms: ATTEMPT_LIMIT_MS,
         extra,
         ..plan.clone()
     }
@@ -131,7 +126,8 @@ fn write(
     closer.take_on(keys);
     let mut producer = closer.start()?;
     while !closer.pending.is_empty() && Instant::now() < until && !stop.is_stopped() {
-        if closer.attempt(&producer) == Queued::Broken {
+        if closer.attempt(&producer) == Queued::Broken || producer.is_overdue(ATTEMPT_LIMIT) {
+            // The old one ends what it has open, as info, when it is dropped.
             producer = closer.start()?;
         }
         if let Ok(ended) = reports.recv_timeout(Duration::from_millis(20)) {
@@ -171,14 +167,13 @@ impl Closer<'_> {
 
     fn start(&self) -> Result<Producer, KafkaError> {
         let journal = &self.setting.journal;
-        let completion = Completion {
-            journal: Arc::clone(journal),
-            keys: Arc::clone(&self.setting.keys),
-            pool: Arc::new(ProcessPool::new(Arc::clone(journal))),
-            room: Arc::new(Room::new(usize::MAX)),
-            report: Some(self.report.clone()),
-            acknowledged: true,
-        };
+        let completion = Completion::new(
+            journal,
+            &self.setting.keys,
+            &Arc::new(ProcessPool::new(Arc::clone(journal))),
+            &Arc::new(Room::new(usize::MAX)),
+            Some(self.report.clone()),
+        );
         Producer::start(&self.config, completion)
     }
 
@@ -206,10 +201,7 @@ impl Closer<'_> {
                 if self.pending.remove(&index).is_some()
                     && let Some(target) = self.setting.keys.get(index)
                 {
-                    let write = ClosingWrite {
-                        value: ended.send.value,
-                        offset: *offset,
-                    };
+                    let write = ClosingWrite { value: ended.send.value, offset: *offset };
                     self.results.insert(target.key.clone(), Ok(write));
                 }
             }

@@ -38,20 +38,29 @@ pub(crate) fn producer(plan: &ProducerPlan, bootstrap: &str, client_id: &str) ->
         Compression::Snappy => "snappy",
         Compression::Lz4 => "lz4",
     };
+    let idempotent = plan.is_idempotent();
+    if idempotent {
+        // A record that is left out of the sequence makes librdkafka change its epoch, after
+        // which retries of others are no longer known as such and may be written twice. So no
+        // record times out inside (the client is given up as a whole instead), and one that is
+        // refused for good stops the client.
+        config
+            .set("message.timeout.ms", i32::MAX.to_string())
+            .set("enable.gapless.guarantee", "true");
+    } else {
+        config.set("message.timeout.ms", plan.delivery_timeout_ms.to_string());
+    }
+    let retries = plan.retries.or((!idempotent).then_some(0));
     config
         .set("acks", acks)
-        .set("enable.idempotence", plan.is_idempotent().to_string())
+        .set("enable.idempotence", idempotent.to_string())
         .set("linger.ms", plan.linger_ms.to_string())
         .set("batch.size", plan.batch_bytes.to_string())
         .set("batch.num.messages", plan.batch_records.to_string())
-        .set(
-            "max.in.flight.requests.per.connection",
-            plan.max_in_flight.to_string(),
-        )
-        .set("message.timeout.ms", plan.delivery_timeout_ms.to_string())
+        .set("max.in.flight.requests.per.connection", plan.max_in_flight.to_string())
         .set("request.timeout.ms", plan.request_timeout_ms.to_string())
         .set("compression.type", compression);
-    if let Some(retries) = plan.retries {
+    if let Some(retries) = retries {
         config.set("message.send.max.retries", retries.to_string());
     }
     for (key, value) in &plan.extra {
@@ -62,9 +71,7 @@ pub(crate) fn producer(plan: &ProducerPlan, bootstrap: &str, client_id: &str) ->
 
 /// Does a producer with these settings ever hear that a record was written?
 pub(crate) fn is_acknowledged(config: &ClientConfig) -> bool {
-    ["acks", "request.required.acks"]
-        .iter()
-        .all(|name| config.get(name) != Some("0"))
+    ["acks", "request.required.acks"].iter().all(|name| config.get(name) != Some("0"))
 }
 
 /// Settings of a consumer client in `group`, under `instance` if it is a static member.
@@ -83,10 +90,7 @@ pub(crate) fn consumer(
     config
         .set("group.id", group)
         .set("session.timeout.ms", plan.session_timeout_ms.to_string())
-        .set(
-            "heartbeat.interval.ms",
-            (plan.session_timeout_ms / 4).max(1).to_string(),
-        )
+        .set("heartbeat.interval.ms", (plan.session_timeout_ms / 4).max(1).to_string())
         .set("isolation.level", isolation)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")
@@ -115,15 +119,10 @@ mod tests {
         let config = producer(&ProducerPlan::default(), "127.0.0.1:1", "p");
         assert_eq!(config.get("acks"), Some("all"));
         assert_eq!(config.get("enable.idempotence"), Some("true"));
+        assert_eq!(config.get("message.send.max.retries"), None);
         assert!(is_acknowledged(&config));
         config.create_native_config().unwrap();
-        let config = consumer(
-            &ConsumerPlan::default(),
-            "127.0.0.1:1",
-            "c",
-            "g",
-            Some("g-1"),
-        );
+        let config = consumer(&ConsumerPlan::default(), "127.0.0.1:1", "c", "g", Some("g-1"));
         assert_eq!(config.get("auto.offset.reset"), Some("error"));
         config.create_native_config().unwrap();
     }
@@ -138,5 +137,6 @@ mod tests {
         let config = producer(&plan, "127.0.0.1:1", "p");
         assert!(!is_acknowledged(&config));
         assert_eq!(config.get("enable.idempotence"), Some("false"));
+        assert_eq!(config.get("message.send.max.retries"), Some("0"));
     }
 }

@@ -13,14 +13,14 @@ use workloads::{ConsumerAction, ConsumerSchedule, QueuePlan};
 
 use crate::config;
 use crate::graveyard::Graveyard;
-use crate::group::{GroupContext, start_where_committed};
+use crate::group::{GroupContext, settle, start_where_committed};
 use crate::journal::Journal;
 use crate::keys::KeyTable;
 use crate::outcome::{Aftermath, error_text};
 use crate::reader::{Batch, Reader};
 use crate::stop::Stop;
 
-/// A poll this much past its time is left out: a process that was busy does not catch up.
+/// A step this much past its time is left out: a process that was busy does not catch up.
 const SKIP_AFTER_NS: u64 = 1_000_000_000;
 /// How long a consumer rests after its position was lost, or its client could not be started:
 /// what caused that may well be there still.
@@ -88,18 +88,12 @@ impl Consumer {
         let (number, incarnation) = (self.number, self.incarnation);
         let client_id = format!("highwater-consumer-{number}-{incarnation}");
         let subscribes = plan.subscribes(number);
-        let group = if subscribes {
-            plan.group.clone()
-        } else {
-            format!("{}-assign-{number}", plan.group)
-        };
+        let group =
+            if subscribes { plan.group.clone() } else { format!("{}-assign-{number}", plan.group) };
         let instance = (subscribes && plan.static_membership).then_some(client_id.as_str());
         let config = config::consumer(plan, &self.setting.bootstrap, &client_id, &group, instance);
-        let context = GroupContext::new(
-            Arc::clone(&self.setting.keys),
-            plan.commits,
-            self.from_beginning,
-        );
+        let context =
+            GroupContext::new(Arc::clone(&self.setting.keys), plan.commits, self.from_beginning);
         Reader::start(&config, &self.setting.keys, context)
     }
 
@@ -114,8 +108,11 @@ impl Consumer {
             if stop.wait(early) || now_ns >= limit_ns {
                 break;
             }
+            let stale = self.setting.journal.now_ns().saturating_sub(scheduled_ns) > SKIP_AFTER_NS;
             match step.action {
-                ConsumerAction::Poll => self.poll_or_skip(scheduled_ns),
+                ConsumerAction::Poll if stale => self.skip_poll(),
+                ConsumerAction::Poll => self.poll_or_rest(scheduled_ns),
+                _ if stale && self.ready => {}
                 ConsumerAction::Crash => self.crash(),
                 setup => {
                     self.last_setup = setup;
@@ -161,18 +158,11 @@ impl Consumer {
     /// Repeats the last assign or subscribe, with a fresh client where there is none.
     fn set_up(&mut self) {
         let (function, value, seek) = match &self.last_setup {
-            ConsumerAction::Assign {
-                keys,
-                seek_to_beginning,
-            } => (
-                Function::Assign,
-                self.names(keys),
-                *seek_to_beginning || self.from_beginning,
-            ),
+            ConsumerAction::Assign { keys, seek_to_beginning } => {
+                (Function::Assign, self.names(keys), *seek_to_beginning || self.from_beginning)
+            }
             ConsumerAction::Subscribe { topics } => {
-                let names = topics
-                    .iter()
-                    .filter_map(|t| self.setting.plan.topics.get(*t));
+                let names = topics.iter().filter_map(|t| self.setting.plan.topics.get(*t));
                 let value = Value::Names(names.map(|name| name.as_str().into()).collect());
                 (Function::Subscribe, value, self.from_beginning)
             }
@@ -236,6 +226,7 @@ impl Consumer {
                     }
                 })?;
                 client.consumer().assign(&next)?;
+                settle(client.consumer());
                 let keys_of = &self.setting.keys;
                 self.positions = next
                     .elements()
@@ -251,11 +242,14 @@ impl Consumer {
         }
     }
 
-    fn poll_or_skip(&mut self, scheduled_ns: u64) {
-        let journal = &self.setting.journal;
-        let now_ns = journal.now_ns();
-        if now_ns.saturating_sub(scheduled_ns) > SKIP_AFTER_NS || now_ns < self.rest_until_ns {
-            journal.live().skipped_polls.fetch_add(1, Relaxed);
+    fn skip_poll(&self) {
+        let live = self.setting.journal.live();
+        live.skipped_polls.fetch_add(1, Relaxed);
+    }
+
+    fn poll_or_rest(&mut self, scheduled_ns: u64) {
+        if self.setting.journal.now_ns() < self.rest_until_ns {
+            self.skip_poll();
         } else {
             self.poll(scheduled_ns);
         }
@@ -274,22 +268,12 @@ impl Consumer {
         let plan = &self.setting.plan.consumer;
         let journal = Arc::clone(&self.setting.journal);
         let asked = Value::Ops(vec![MicroOp::Poll]);
-        journal.invoke(
-            self.process,
-            Function::Poll,
-            asked.clone(),
-            Some(scheduled_ns),
-        );
+        journal.invoke(self.process, Function::Poll, asked.clone(), Some(scheduled_ns));
         let batch = client.poll(
             Duration::from_millis(plan.max_poll_wait_ms.into()),
             plan.max_poll_records as usize,
         );
-        let Batch {
-            records,
-            rebalances,
-            fault,
-            ..
-        } = batch;
+        let Batch { records, rebalances, fault, .. } = batch;
         let mut event = match &fault {
             None => {
                 let read = Value::Ops(vec![MicroOp::Polled(records.clone())]);
@@ -300,8 +284,7 @@ impl Consumer {
                     Aftermath::GoesOn => Kind::Fail,
                     Aftermath::Lost => Kind::Info,
                 };
-                self.complete(kind, Function::Poll, asked)
-                    .with_error(fault.error.clone())
+                self.complete(kind, Function::Poll, asked).with_error(fault.error.clone())
             }
         };
         event.rebalance_log.clone_from(&rebalances);
@@ -355,11 +338,7 @@ impl Consumer {
         });
         if let Err(error) = client.commit(targets) {
             tracing::debug!(consumer = self.number, %error, "a commit was not acknowledged");
-            self.setting
-                .journal
-                .live()
-                .failed_commits
-                .fetch_add(1, Relaxed);
+            self.setting.journal.live().failed_commits.fetch_add(1, Relaxed);
         }
     }
 }

@@ -70,10 +70,7 @@ impl QueueClients {
         let mut topics: BTreeMap<String, BTreeMap<i32, Progress>> = BTreeMap::new();
         for key in keys {
             let Some((topic, partition)) = key.split() else {
-                unread.insert(
-                    key.clone(),
-                    "it is not of the form topic-partition".to_owned(),
-                );
+                unread.insert(key.clone(), "it is not of the form topic-partition".to_owned());
                 continue;
             };
             let closing = closing.get(key).and_then(|result| result.as_ref().ok());
@@ -152,9 +149,7 @@ impl<'a> TopicReader<'a> {
             }
         }
         self.retire();
-        let reason = self
-            .last_error
-            .unwrap_or_else(|| "time was over".to_owned());
+        let reason = self.last_error.unwrap_or_else(|| "time was over".to_owned());
         let mut unread = UnreadKeys::new();
         for (partition, progress) in &self.keys {
             let why = match progress.closing {
@@ -197,9 +192,8 @@ impl<'a> TopicReader<'a> {
                 *partition
             })
             .collect();
-        let names = partitions
-            .iter()
-            .map(|p| self.setting.keys.key(&self.topic, *p).as_str().into());
+        let names =
+            partitions.iter().map(|p| self.setting.keys.key(&self.topic, *p).as_str().into());
         let value = Value::Names(names.collect());
         let mut invoke = self.event(Kind::Invoke, Function::Assign, value.clone());
         invoke.seek_to_beginning = true;
@@ -221,10 +215,7 @@ impl<'a> TopicReader<'a> {
     }
 
     fn start(&self, partitions: &BTreeSet<i32>) -> KafkaResult<Reader> {
-        let plan = ConsumerPlan {
-            fetch_min_bytes: 1,
-            ..self.setting.plan.consumer.clone()
-        };
+        let plan = ConsumerPlan { fetch_min_bytes: 1, ..self.setting.plan.consumer.clone() };
         let (topic, incarnation) = (&self.topic, self.incarnation);
         let config = config::consumer(
             &plan,
@@ -249,9 +240,7 @@ impl<'a> TopicReader<'a> {
             return false;
         };
         let asked = Value::Ops(vec![MicroOp::Poll]);
-        self.setting
-            .journal
-            .invoke(self.process, Function::Poll, asked.clone(), None);
+        self.setting.journal.invoke(self.process, Function::Poll, asked.clone(), None);
         let wait = POLL_WAIT.min(until.saturating_duration_since(Instant::now()));
         let batch = client.poll(wait, POLL_RECORDS);
         self.note(&batch);
@@ -266,8 +255,7 @@ impl<'a> TopicReader<'a> {
                     Aftermath::GoesOn => Kind::Fail,
                     Aftermath::Lost => Kind::Info,
                 };
-                self.event(kind, Function::Poll, asked)
-                    .with_error(fault.error.clone())
+                self.event(kind, Function::Poll, asked).with_error(fault.error.clone())
             }
         };
         self.setting.journal.record(event);
@@ -284,9 +272,7 @@ impl<'a> TopicReader<'a> {
 
     fn note(&mut self, batch: &Batch) {
         for (key, pairs) in &batch.records {
-            let progress = key
-                .split()
-                .and_then(|(_, partition)| self.keys.get_mut(&partition));
+            let progress = key.split().and_then(|(_, partition)| self.keys.get_mut(&partition));
             let Some(progress) = progress else {
                 continue;
             };

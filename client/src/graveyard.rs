@@ -14,12 +14,10 @@ impl Graveyard {
     pub(crate) fn bury<T: Send + 'static>(&self, client: T) {
         self.change(1);
         let shared = self.clone();
-        let digger = thread::Builder::new()
-            .name("client-drop".to_owned())
-            .spawn(move || {
-                drop(client);
-                shared.change(-1);
-            });
+        let digger = thread::Builder::new().name("client-drop".to_owned()).spawn(move || {
+            drop(client);
+            shared.change(-1);
+        });
         if let Err(error) = digger {
             // The closure, and the client in it, is dropped by the failed spawn.
             tracing::warn!(%error, "no thread to drop a client on; it was dropped in place");
@@ -42,12 +40,7 @@ impl Graveyard {
             if *open == 0 || left.is_zero() {
                 return *open;
             }
-            open = self
-                .0
-                .1
-                .wait_timeout(open, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            open = self.0.1.wait_timeout(open, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -98,6 +98,20 @@ pub(crate) fn start_where_committed(
     }
 }
 
+/// Waits until the last change of the assignment has been carried out.
+///
+/// librdkafka stops partitions in the background, and a second change that concerns a partition
+/// before it has stopped aborts the whole program (`rktp->rktp_started`, seen in 2.12.1). Its
+/// main thread serves one queue in order: the first answer comes after the stop was begun, the
+/// second after its end was noted.
+pub(crate) fn settle(consumer: &BaseConsumer<GroupContext>) {
+    for _ in 0..2 {
+        if let Err(error) = consumer.assignment() {
+            tracing::debug!(%error, "the assignment cannot be asked for");
+        }
+    }
+}
+
 impl ClientContext for GroupContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
         logs::line(level, facility, text);
@@ -128,5 +142,6 @@ impl ConsumerContext for GroupContext {
         if let Err(error) = done {
             tracing::warn!(%error, "a rebalance could not be followed");
         }
+        settle(consumer);
     }
 }

@@ -18,11 +18,7 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(recorder: Arc<dyn Record>, live: Arc<LiveStats>) -> Self {
-        Self {
-            recorder,
-            live,
-            next_process: AtomicU64::new(0),
-        }
+        Self { recorder, live, next_process: AtomicU64::new(0) }
     }
 
     pub(crate) fn live(&self) -> &LiveStats {
@@ -60,10 +56,7 @@ impl Journal {
 
 /// The value of a send that is begun, or whose result is not ok.
 pub(crate) fn send_value(key: &Key, value: i64) -> Value {
-    Value::Ops(vec![MicroOp::Send {
-        key: key.clone(),
-        value,
-    }])
+    Value::Ops(vec![MicroOp::Send { key: key.clone(), value }])
 }
 
 /// The logical processes of one producer client. Each has at most one send open, so that the
@@ -75,17 +68,13 @@ pub(crate) struct ProcessPool {
 
 impl ProcessPool {
     pub(crate) fn new(journal: Arc<Journal>) -> Self {
-        Self {
-            journal,
-            free: Mutex::default(),
-        }
+        Self { journal, free: Mutex::default() }
     }
 
     /// The lowest free process, or a new one.
     pub(crate) fn take(&self) -> u64 {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.pop_first()
-            .unwrap_or_else(|| self.journal.fresh_process())
+        free.pop_first().unwrap_or_else(|| self.journal.fresh_process())
     }
 
     /// `process` has ended a send ok or fail, and may begin another. One whose send ended info

@@ -32,11 +32,7 @@ impl KeyTable {
                 .entry(topic.to_owned())
                 .or_default()
                 .insert(partition, table.targets.len());
-            table.targets.push(Target {
-                key: key.clone(),
-                topic: topic.to_owned(),
-                partition,
-            });
+            table.targets.push(Target { key: key.clone(), topic: topic.to_owned(), partition });
         }
         table
     }

@@ -93,11 +93,7 @@ impl LiveStats {
                     read_end: AtomicI64::new(0),
                 })
                 .collect(),
-            by_key: keys
-                .iter()
-                .enumerate()
-                .map(|(index, key)| (key.clone(), index))
-                .collect(),
+            by_key: keys.iter().enumerate().map(|(index, key)| (key.clone(), index)).collect(),
         }
     }
 
@@ -144,11 +140,7 @@ impl LiveStats {
 
     fn advance(&self, op: &MicroOp) {
         match op {
-            MicroOp::Sent {
-                key,
-                offset: Some(offset),
-                ..
-            } => {
+            MicroOp::Sent { key, offset: Some(offset), .. } => {
                 if let Some(progress) = self.progress(key) {
                     progress.acked_end.fetch_max(offset + 1, Relaxed);
                 }

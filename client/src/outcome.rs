@@ -350,30 +350,19 @@ const POLL: &[Group<Aftermath>] = &[
 ];
 
 fn lookup<T: Copy>(table: &[Group<T>], code: Code) -> Option<T> {
-    table
-        .iter()
-        .find(|group| group.codes.contains(&code))
-        .map(|group| group.means)
+    table.iter().find(|group| group.codes.contains(&code)).map(|group| group.means)
 }
 
 /// A send that the client refused to queue: it certainly did not happen.
 pub fn of_enqueue(error: &KafkaError) -> Outcome {
-    Outcome {
-        kind: Kind::Fail,
-        error: error_code(error),
-    }
+    Outcome { kind: Kind::Fail, error: error_code(error) }
 }
 
 /// A send whose delivery report carries `error`.
 pub fn of_delivery(error: &KafkaError) -> Outcome {
-    let kind = error
-        .rdkafka_error_code()
-        .and_then(|code| lookup(DELIVERY, code))
-        .unwrap_or(Kind::Info);
-    Outcome {
-        kind,
-        error: error_code(error),
-    }
+    let kind =
+        error.rdkafka_error_code().and_then(|code| lookup(DELIVERY, code)).unwrap_or(Kind::Info);
+    Outcome { kind, error: error_code(error) }
 }
 
 /// What a consumer's error event leaves of it.
@@ -381,10 +370,7 @@ pub fn of_poll(error: &KafkaError) -> Aftermath {
     if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
         return Aftermath::Lost;
     }
-    error
-        .rdkafka_error_code()
-        .and_then(|code| lookup(POLL, code))
-        .unwrap_or(Aftermath::Lost)
+    error.rdkafka_error_code().and_then(|code| lookup(POLL, code)).unwrap_or(Aftermath::Lost)
 }
 
 /// The kebab-case code under which a history has `error`.
@@ -407,11 +393,7 @@ pub fn error_code(error: &KafkaError) -> String {
 /// The code, and words where librdkafka gave some that the code does not say.
 pub fn error_text(error: &KafkaError) -> String {
     let code = error_code(error);
-    if error.rdkafka_error_code().is_some() {
-        code
-    } else {
-        format!("{code}: {error}")
-    }
+    if error.rdkafka_error_code().is_some() { code } else { format!("{code}: {error}") }
 }
 
 /// `MessageTimedOut` → `message-timed-out`, `PartitionEOF` → `partition-eof`.
@@ -487,11 +469,7 @@ mod tests {
     }
 
     fn listed<T>(table: &[Group<T>]) -> Vec<String> {
-        table
-            .iter()
-            .flat_map(|group| group.codes)
-            .map(|code| name(*code))
-            .collect()
+        table.iter().flat_map(|group| group.codes).map(|code| name(*code)).collect()
     }
 
     #[test]

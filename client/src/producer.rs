@@ -1,7 +1,8 @@
 //! One producer client: sends that are recorded, and delivery reports that complete them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct OpenSend {
     /// Index into the key table.
     pub(crate) key: usize,
     pub(crate) value: i64,
+    /// When it was invoked.
+    pub(crate) since_ns: u64,
 }
 
 /// How a send ended.
@@ -38,20 +41,48 @@ pub(crate) struct EndedSend {
 
 /// What completes sends: everything a delivery report needs.
 pub(crate) struct Completion {
-    pub(crate) journal: Arc<Journal>,
-    pub(crate) keys: Arc<KeyTable>,
-    pub(crate) pool: Arc<ProcessPool>,
-    pub(crate) room: Arc<Room>,
+    journal: Arc<Journal>,
+    keys: Arc<KeyTable>,
+    pool: Arc<ProcessPool>,
+    room: Arc<Room>,
     /// Who else wants to know.
-    pub(crate) report: Option<mpsc::Sender<EndedSend>>,
+    report: Option<mpsc::Sender<EndedSend>>,
     /// Do brokers answer sends at all?
-    pub(crate) acknowledged: bool,
+    acknowledged: bool,
+    /// The sends of this client that are open: since when, and of which process.
+    open: Mutex<BTreeSet<(u64, u64)>>,
+    /// The client is given up because of a send that has been open for too long.
+    timed_out: AtomicBool,
 }
 
 impl Completion {
+    pub(crate) fn new(
+        journal: &Arc<Journal>,
+        keys: &Arc<KeyTable>,
+        pool: &Arc<ProcessPool>,
+        room: &Arc<Room>,
+        report: Option<mpsc::Sender<EndedSend>>,
+    ) -> Self {
+        Self {
+            journal: Arc::clone(journal),
+            keys: Arc::clone(keys),
+            pool: Arc::clone(pool),
+            room: Arc::clone(room),
+            report,
+            acknowledged: true,
+            open: Mutex::default(),
+            timed_out: AtomicBool::new(false),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, BTreeSet<(u64, u64)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn record(&self, send: OpenSend, kind: Kind, value: Value, error: Option<String>) {
         let mut event = Draft::new(Process::Client(send.process), kind, Function::Send, value);
         event.error = error;
+        self.open().remove(&(send.since_ns, send.process));
         self.journal.record(event);
         if kind != Kind::Info {
             self.pool.give_back(send.process);
@@ -78,16 +109,16 @@ impl Completion {
         }
         // Negative where the broker knew a retry by its sequence number, not by its offset.
         let offset = Some(offset).filter(|offset| *offset >= 0);
-        let value = Value::Ops(vec![MicroOp::Sent {
-            key: target.key.clone(),
-            offset,
-            value: send.value,
-        }]);
+        let value =
+            Value::Ops(vec![MicroOp::Sent { key: target.key.clone(), offset, value: send.value }]);
         self.record(send, Kind::Ok, value, None);
         self.report(send, Ok(offset));
     }
 
-    fn failed(&self, send: OpenSend, outcome: Outcome) {
+    fn failed(&self, send: OpenSend, mut outcome: Outcome) {
+        if self.timed_out.load(Ordering::Acquire) && outcome.error.starts_with("purge-") {
+            outcome.error = format!("message-timed-out: {}", outcome.error);
+        }
         let Some(target) = self.keys.get(send.key) else {
             return;
         };
@@ -164,11 +195,7 @@ impl Producer {
                 }
             })
             .map_err(|error| KafkaError::ClientCreation(error.to_string()))?;
-        Ok(Self {
-            client,
-            over,
-            poller: Some(poller),
-        })
+        Ok(Self { client, over, poller: Some(poller) })
     }
 
     /// Records a send of `value` to key number `key`, and queues it. `room` must have been
@@ -180,17 +207,15 @@ impl Producer {
             return Queued::Refused;
         };
         let process = completion.pool.take();
+        let since_ns = completion.journal.now_ns();
+        completion.open().insert((since_ns, process));
         completion.journal.invoke(
             process,
             Function::Send,
             send_value(&target.key, value),
             scheduled_ns,
         );
-        let send = OpenSend {
-            process,
-            key,
-            value,
-        };
+        let send = OpenSend { process, key, value, since_ns };
         let payload = value.to_string();
         let record: BaseRecord<'_, (), String, Box<OpenSend>> =
             BaseRecord::with_opaque_to(&target.topic, Box::new(send))
@@ -205,6 +230,23 @@ impl Producer {
         } else {
             Queued::Refused
         }
+    }
+}
+
+impl Producer {
+    /// Has a send been open for longer than `limit`? Then the client is to be given up: what is
+    /// open ends `info`, as timed out, when it is dropped.
+    pub(crate) fn is_overdue(&self, limit: Duration) -> bool {
+        let completion = &self.client.context().0;
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let oldest_ns = completion.open().first().map(|(since_ns, _)| *since_ns);
+        let overdue = oldest_ns.is_some_and(|since_ns| {
+            completion.journal.now_ns().saturating_sub(since_ns) > limit_ns
+        });
+        if overdue {
+            completion.timed_out.store(true, Ordering::Release);
+        }
+        overdue
     }
 }
 

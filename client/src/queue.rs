@@ -115,9 +115,7 @@ impl QueueClients {
         let setting = self.setting.clone();
         let values = Arc::clone(&self.values);
         let (sender, consumers) =
-            on_thread("queue-start", move || start_clients(&setting, &values))?
-                .joined()
-                .await??;
+            on_thread("queue-start", move || start_clients(&setting, &values))?.joined().await??;
         let plan = &self.setting.plan;
         let start_ns = self.setting.journal.now_ns();
         let sending = on_thread("queue-sender", {
@@ -141,19 +139,12 @@ impl QueueClients {
             }
         }
         let graveyard = self.setting.graveyard.clone();
-        let undead = on_thread("queue-end", move || graveyard.wait(GOOD_BYE_LIMIT))?
-            .joined()
-            .await?;
+        let undead =
+            on_thread("queue-end", move || graveyard.wait(GOOD_BYE_LIMIT))?.joined().await?;
         if undead > 0 {
-            tracing::info!(
-                clients = undead,
-                "some clients still wait for brokers to end"
-            );
+            tracing::info!(clients = undead, "some clients still wait for brokers to end");
         }
-        Ok(QueueSummary {
-            given_up_sends,
-            lost_consumers,
-        })
+        Ok(QueueSummary { given_up_sends, lost_consumers })
     }
 }
 
@@ -161,23 +152,14 @@ fn start_clients(
     setting: &Setting,
     values: &Arc<NextValues>,
 ) -> Result<(Sender, Vec<Consumer>), ClientError> {
-    let sender = Sender::start(setting, values).map_err(|reason| ClientError::Settings {
-        client: "producer",
-        reason,
-    })?;
+    let sender = Sender::start(setting, values)
+        .map_err(|reason| ClientError::Settings { client: "producer", reason })?;
     // Without polls a consumer has nothing to do.
-    let consumers = if setting.plan.poll_rate_per_s() > 0.0 {
-        setting.plan.consumers
-    } else {
-        0
-    };
+    let consumers = if setting.plan.poll_rate_per_s() > 0.0 { setting.plan.consumers } else { 0 };
     let consumers = (0..consumers)
         .map(|number| Consumer::start(setting.clone(), number))
         .collect::<Result<_, _>>()
-        .map_err(|reason| ClientError::Settings {
-            client: "consumer",
-            reason,
-        })?;
+        .map_err(|reason| ClientError::Settings { client: "consumer", reason })?;
     Ok((sender, consumers))
 }
 
@@ -200,21 +182,13 @@ pub(crate) fn on_thread<T: Send + 'static>(
             // Nobody awaits the result any more: fine.
             let _unheard = send.send(work());
         })
-        .map_err(|source| ClientError::Thread {
-            thread: name.to_owned(),
-            source,
-        })?;
-    Ok(Joining {
-        name: name.to_owned(),
-        result,
-    })
+        .map_err(|source| ClientError::Thread { thread: name.to_owned(), source })?;
+    Ok(Joining { name: name.to_owned(), result })
 }
 
 impl<T> Joining<T> {
     /// Waits for the result.
     pub(crate) async fn joined(self) -> Result<T, ClientError> {
-        self.result
-            .await
-            .map_err(|_| ClientError::Panicked { thread: self.name })
+        self.result.await.map_err(|_| ClientError::Panicked { thread: self.name })
     }
 }

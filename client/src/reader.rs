@@ -70,19 +70,13 @@ impl Reader {
     /// Waits up to `wait` for a first record, then takes what else has been fetched, up to
     /// `max_records`.
     pub(crate) fn poll(&mut self, wait: Duration, max_records: usize) -> Batch {
-        let mut batch = Batch {
-            fault: self.pending.take(),
-            ..Batch::default()
-        };
+        let mut batch = Batch { fault: self.pending.take(), ..Batch::default() };
         if batch.fault.is_none() {
             self.fill(&mut batch, Instant::now() + wait, max_records);
         }
         if batch.count > 0 {
             // What goes on by itself is no news once there are records.
-            self.pending = batch
-                .fault
-                .take()
-                .filter(|fault| fault.aftermath == Aftermath::Lost);
+            self.pending = batch.fault.take().filter(|fault| fault.aftermath == Aftermath::Lost);
         }
         batch.rebalances = self.consumer.context().take_rebalances();
         batch
@@ -107,11 +101,8 @@ impl Reader {
                 }
                 Some(Err(error)) => {
                     let aftermath = outcome::of_poll(&error);
-                    let fault = Fault {
-                        aftermath,
-                        error: outcome::error_text(&error),
-                        unreadable: None,
-                    };
+                    let fault =
+                        Fault { aftermath, error: outcome::error_text(&error), unreadable: None };
                     if aftermath == Aftermath::Lost {
                         batch.fault = Some(fault);
                         return;

@@ -3,8 +3,6 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::stop::Stop;
-
 /// A bounded count of outstanding sends.
 pub(crate) struct Room {
     limit: usize,
@@ -19,34 +17,27 @@ pub(crate) enum Entry {
     AtOnce,
     /// After waiting for others to end.
     Delayed,
-    /// Not at all: stop was requested.
-    Stopped,
+    /// Not at all, for a while: all places are taken.
+    Full,
 }
 
 impl Room {
     pub(crate) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            taken: Mutex::new(0),
-            freed: Condvar::new(),
-        }
+        Self { limit, taken: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Takes a place, waiting for one until `stop`.
-    pub(crate) fn enter(&self, stop: &Stop) -> Entry {
-        const LOOK_FOR_STOP: Duration = Duration::from_millis(50);
+    /// Takes a place, waiting a little for one.
+    pub(crate) fn enter(&self) -> Entry {
+        const A_WHILE: Duration = Duration::from_millis(50);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entry = Entry::AtOnce;
-        while *taken >= self.limit {
+        if *taken >= self.limit {
             entry = Entry::Delayed;
-            if stop.is_stopped() {
-                return Entry::Stopped;
+            taken =
+                self.freed.wait_timeout(taken, A_WHILE).unwrap_or_else(PoisonError::into_inner).0;
+            if *taken >= self.limit {
+                return Entry::Full;
             }
-            taken = self
-                .freed
-                .wait_timeout(taken, LOOK_FOR_STOP)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
         }
         *taken += 1;
         entry
@@ -71,11 +62,7 @@ impl Room {
             if *taken == 0 || left.is_zero() {
                 return *taken;
             }
-            taken = self
-                .freed
-                .wait_timeout(taken, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            taken = self.freed.wait_timeout(taken, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -85,14 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_room_delays_or_stops() {
+    fn a_full_room_lets_nobody_in_until_somebody_leaves() {
         let room = Room::new(1);
-        let stop = Stop::new();
-        assert_eq!(room.enter(&stop), Entry::AtOnce);
-        stop.stop();
-        assert_eq!(room.enter(&stop), Entry::Stopped);
+        assert_eq!(room.enter(), Entry::AtOnce);
+        assert_eq!(room.enter(), Entry::Full);
         assert_eq!(room.wait_empty(Duration::from_millis(1)), 1);
         room.leave();
         assert_eq!(room.wait_empty(Duration::from_secs(9)), 0);
+        assert_eq!(room.enter(), Entry::AtOnce);
     }
 }

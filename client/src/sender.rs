@@ -22,6 +22,8 @@ use crate::values::NextValues;
 const LATE_NS: u64 = 10_000_000;
 /// Shortest sleep: sends that are due within it go out together, up to this much late.
 const SLEEP_MIN: Duration = Duration::from_millis(1);
+/// How often clients are looked after.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 /// One producer client of the run, over all its replacements.
 struct Slot {
@@ -38,8 +40,10 @@ pub(crate) struct Sender {
     values: Arc<NextValues>,
     graveyard: Graveyard,
     slots: Vec<Slot>,
-    drain_limit: Duration,
+    /// A client with an older open send is given up.
+    overdue_after: Duration,
     time_limit_ns: u64,
+    next_check_ns: u64,
 }
 
 impl Sender {
@@ -49,6 +53,11 @@ impl Sender {
     /// librdkafka refuses the settings.
     pub(crate) fn start(setting: &Setting, values: &Arc<NextValues>) -> Result<Self, KafkaError> {
         let plan = &setting.plan;
+        let mut overdue_after = Duration::from_millis(plan.producer.delivery_timeout_ms.into());
+        if !plan.producer.is_idempotent() {
+            // These time out by themselves, and say so with the next scan of their queues.
+            overdue_after += Duration::from_secs(3);
+        }
         let mut sender = Self {
             journal: Arc::clone(&setting.journal),
             keys: Arc::clone(&setting.keys),
@@ -56,35 +65,22 @@ impl Sender {
             values: Arc::clone(values),
             graveyard: setting.graveyard.clone(),
             slots: Vec::new(),
-            // Reports of sends that timed out come with the next scan of the queues, once a
-            // second, and the client may be busy with a reconnect.
-            drain_limit: Duration::from_millis(plan.producer.delivery_timeout_ms.into())
-                + Duration::from_secs(5),
+            overdue_after,
             time_limit_ns: plan.time_limit_ms.saturating_mul(1_000_000),
+            next_check_ns: 0,
         };
         for number in 0..plan.producers {
             let client_id = format!("highwater-producer-{number}");
             let config = config::producer(&plan.producer, &setting.bootstrap, &client_id);
             let pool = Arc::new(ProcessPool::new(Arc::clone(&setting.journal)));
             let producer = Producer::start(&config, sender.completion(&pool))?;
-            sender.slots.push(Slot {
-                config,
-                pool,
-                producer,
-            });
+            sender.slots.push(Slot { config, pool, producer });
         }
         Ok(sender)
     }
 
     fn completion(&self, pool: &Arc<ProcessPool>) -> Completion {
-        Completion {
-            journal: Arc::clone(&self.journal),
-            keys: Arc::clone(&self.keys),
-            pool: Arc::clone(pool),
-            room: Arc::clone(&self.room),
-            report: None,
-            acknowledged: true,
-        }
+        Completion::new(&self.journal, &self.keys, pool, &self.room, None)
     }
 
     /// Follows `schedule`, whose time 0 is `start_ns` of the run's clock, to its end or to
@@ -94,30 +90,72 @@ impl Sender {
         for send in schedule {
             let scheduled_ns = start_ns + send.time_ns;
             let now_ns = self.journal.now_ns();
-            if let Some(early_ns) = scheduled_ns.checked_sub(now_ns).filter(|ns| *ns > 0) {
-                let sleep = Duration::from_nanos(early_ns).max(SLEEP_MIN);
-                if stop.wait(sleep) {
-                    break;
-                }
-            } else if stop.is_stopped() || now_ns - start_ns >= self.time_limit_ns {
+            let early = Duration::from_nanos(scheduled_ns.saturating_sub(now_ns));
+            if !self.wait(early, stop)
+                || now_ns - start_ns >= self.time_limit_ns
+                || !self.enter(stop)
+            {
                 break;
-            }
-            match self.room.enter(stop) {
-                Entry::AtOnce => {}
-                Entry::Delayed => {
-                    self.journal.live().delayed_sends.fetch_add(1, Relaxed);
-                }
-                Entry::Stopped => break,
             }
             self.send(send, scheduled_ns);
         }
-        let left = self.room.wait_empty(self.drain_limit);
+        let left = self.room.wait_empty(self.overdue_after);
         // All at once, because each may take half a second to give up what is left.
         for slot in self.slots.drain(..) {
+            // For the sake of the error that open sends get.
+            slot.producer.is_overdue(self.overdue_after);
             self.graveyard.bury(slot.producer);
         }
         self.room.wait_empty(Duration::from_secs(5));
         left
+    }
+
+    /// Waits for `early`, looking after the clients meanwhile. False where stop was requested.
+    fn wait(&mut self, early: Duration, stop: &Stop) -> bool {
+        let until_ns = self.journal.now_ns() + u64::try_from(early.as_nanos()).unwrap_or(u64::MAX);
+        loop {
+            self.look_after_clients();
+            let left_ns = until_ns.saturating_sub(self.journal.now_ns());
+            if left_ns == 0 {
+                return !stop.is_stopped();
+            }
+            let sleep = Duration::from_nanos(left_ns).clamp(SLEEP_MIN, CHECK_EVERY);
+            if stop.wait(sleep) {
+                return false;
+            }
+        }
+    }
+
+    /// Takes a place among the outstanding sends. False where stop was requested first.
+    fn enter(&mut self, stop: &Stop) -> bool {
+        let mut delayed = false;
+        loop {
+            match self.room.enter() {
+                Entry::Full if stop.is_stopped() => return false,
+                Entry::Full => delayed = true,
+                entry => {
+                    if delayed || entry == Entry::Delayed {
+                        self.journal.live().delayed_sends.fetch_add(1, Relaxed);
+                    }
+                    return true;
+                }
+            }
+            self.look_after_clients();
+        }
+    }
+
+    /// Replaces clients that have not been answered for too long.
+    fn look_after_clients(&mut self) {
+        let now_ns = self.journal.now_ns();
+        if now_ns < self.next_check_ns {
+            return;
+        }
+        self.next_check_ns = now_ns + u64::try_from(CHECK_EVERY.as_nanos()).unwrap_or(0);
+        for number in 0..self.slots.len() {
+            if self.slots[number].producer.is_overdue(self.overdue_after) {
+                self.replace(number, "a send is overdue");
+            }
+        }
     }
 
     fn send(&mut self, send: PlannedSend, scheduled_ns: u64) {
@@ -131,25 +169,27 @@ impl Sender {
         };
         let queued = slot.producer.send(send.key, send.value, Some(scheduled_ns));
         if queued == Queued::Broken {
-            self.replace(send.producer);
+            self.replace(send.producer, "it had a fatal error");
         }
     }
 
-    /// After a fatal error an idempotent client sends nothing more. A new one takes its place.
-    fn replace(&mut self, number: usize) {
+    /// Gives up a client and starts another in its place. What the old one has open ends info:
+    /// it has a producer id of its own, so nothing is sent again under the new one's.
+    fn replace(&mut self, number: usize, why: &str) {
         let Some(slot) = self.slots.get(number) else {
             return;
         };
         match Producer::start(&slot.config, self.completion(&slot.pool)) {
             Ok(fresh) => {
-                tracing::warn!(producer = number, "a fatal error: the client is replaced");
+                tracing::info!(producer = number, why, "the client is replaced");
                 let old = std::mem::replace(&mut self.slots[number].producer, fresh);
                 self.graveyard.bury(old);
             }
             Err(error) => tracing::warn!(
                 producer = number,
+                why,
                 %error,
-                "a fatal error, and no new client can be started; the next send tries again"
+                "the client should be replaced, but no new one can be started for now"
             ),
         }
     }

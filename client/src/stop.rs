@@ -33,12 +33,8 @@ impl Stop {
             if *stopped || left.is_zero() {
                 return *stopped;
             }
-            stopped = self
-                .0
-                .1
-                .wait_timeout(stopped, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            stopped =
+                self.0.1.wait_timeout(stopped, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -21,8 +21,6 @@ impl NextValues {
 
     /// A value for key number `key` that was never used.
     pub(crate) fn fresh(&self, key: usize) -> i64 {
-        self.0
-            .get(key)
-            .map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
+        self.0.get(key).map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -1,11 +1,7 @@
 //! The clients against librdkafka's own mock brokers: not Kafka, but enough to see that what is
 //! recorded is a well-formed history and that errors end operations as the table says.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -51,19 +47,11 @@ impl Bench {
             let partitions = i32::try_from(plan.partitions_per_topic).unwrap();
             mock.create_topic(topic, partitions, 3).unwrap();
         }
-        let recorder = Arc::new(Recorder {
-            began: Instant::now(),
-            events: Mutex::default(),
-        });
+        let recorder = Arc::new(Recorder { began: Instant::now(), events: Mutex::default() });
         let bootstrap = mock.bootstrap_servers();
         let sink: Arc<dyn Record> = recorder.clone();
         let clients = QueueClients::new(plan.clone(), &bootstrap, sink).unwrap();
-        Self {
-            mock,
-            plan,
-            recorder,
-            clients,
-        }
+        Self { mock, plan, recorder, clients }
     }
 
     fn events(&self) -> Vec<Draft> {
@@ -92,10 +80,7 @@ fn assert_well_formed(events: &[Draft]) {
     let mut retired = BTreeSet::new();
     for (index, event) in events.iter().enumerate() {
         let process = event.process;
-        assert!(
-            !retired.contains(&process),
-            "{index}: {process:?} is retired"
-        );
+        assert!(!retired.contains(&process), "{index}: {process:?} is retired");
         if event.kind == Kind::Invoke {
             let before = open.insert(process, event.function.clone());
             assert_eq!(before, None, "{index}: {process:?} has one open");
@@ -167,16 +152,8 @@ async fn a_healthy_run_is_read_back_to_its_last_value() {
     assert_eq!(summary.lost_consumers, 0);
     let keys = bench.plan.keys();
     let limit = Duration::from_secs(20);
-    let closing = bench
-        .clients
-        .closing_writes(&keys, limit, &stop)
-        .await
-        .unwrap();
-    let unread = bench
-        .clients
-        .final_reads(&keys, &closing, limit, &stop)
-        .await
-        .unwrap();
+    let closing = bench.clients.closing_writes(&keys, limit, &stop).await.unwrap();
+    let unread = bench.clients.final_reads(&keys, &closing, limit, &stop).await.unwrap();
     assert_eq!(unread, BTreeMap::new());
 
     let events = bench.events();
@@ -190,10 +167,7 @@ async fn a_healthy_run_is_read_back_to_its_last_value() {
     let seen = reads(&events);
     for (key, value, offset) in &acked {
         let offset = offset.expect("the mock answers with offsets");
-        assert!(
-            seen.contains(&(key.clone(), offset, *value)),
-            "{key} {value}"
-        );
+        assert!(seen.contains(&(key.clone(), offset, *value)), "{key} {value}");
     }
     for (key, write) in &closing {
         let write = write.as_ref().unwrap();
@@ -201,10 +175,7 @@ async fn a_healthy_run_is_read_back_to_its_last_value() {
         assert_eq!(last.map(|(_, value, _)| *value).max(), Some(write.value));
     }
     let live = bench.clients.live();
-    assert_eq!(
-        live.outstanding.load(std::sync::atomic::Ordering::Relaxed),
-        0
-    );
+    assert_eq!(live.outstanding.load(std::sync::atomic::Ordering::Relaxed), 0);
     for progress in live.keys() {
         use std::sync::atomic::Ordering::Relaxed;
         let (acked, read) = (&progress.acked_end, &progress.read_end);
@@ -262,16 +233,8 @@ async fn a_record_that_is_no_integer_ends_a_poll_info_and_leaves_its_key_unread(
     bench.clients.run(1, &stop).await.unwrap();
     let keys = bench.plan.keys();
     let limit = Duration::from_secs(4);
-    let closing = bench
-        .clients
-        .closing_writes(&keys, limit, &stop)
-        .await
-        .unwrap();
-    let unread = bench
-        .clients
-        .final_reads(&keys, &closing, limit, &stop)
-        .await
-        .unwrap();
+    let closing = bench.clients.closing_writes(&keys, limit, &stop).await.unwrap();
+    let unread = bench.clients.final_reads(&keys, &closing, limit, &stop).await.unwrap();
     let events = bench.events();
     assert_well_formed(&events);
     assert_eq!(unread.keys().collect::<Vec<_>>(), [&keys[0]]);
@@ -285,12 +248,8 @@ async fn a_record_that_is_no_integer_ends_a_poll_info_and_leaves_its_key_unread(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_that_excludes_an_append_is_a_failure() {
-    let bench = Bench::new(QueuePlan {
-        producers: 1,
-        poll_share: 0.0,
-        time_limit_ms: 500,
-        ..short_plan()
-    });
+    let bench =
+        Bench::new(QueuePlan { producers: 1, poll_share: 0.0, time_limit_ms: 500, ..short_plan() });
     let refusals = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED; 3];
     bench.mock.request_errors(RDKafkaApiKey::Produce, &refusals);
     bench.clients.run(1, &Stop::new()).await.unwrap();
@@ -298,10 +257,7 @@ async fn a_refusal_that_excludes_an_append_is_a_failure() {
     assert_well_formed(&events);
     assert!(!sends(&events, Kind::Fail).is_empty());
     let met = errors(&events, &Function::Send);
-    assert!(
-        met.contains(&(Kind::Fail, "topic-authorization-failed".to_owned())),
-        "{met:?}"
-    );
+    assert!(met.contains(&(Kind::Fail, "topic-authorization-failed".to_owned())), "{met:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -310,10 +266,7 @@ async fn an_error_that_leaves_it_open_is_info_and_retires_the_process() {
         producers: 1,
         poll_share: 0.0,
         time_limit_ms: 500,
-        producer: ProducerPlan {
-            retries: Some(0),
-            ..ProducerPlan::default()
-        },
+        producer: ProducerPlan { retries: Some(0), ..ProducerPlan::default() },
         ..short_plan()
     });
     let errors_sent = [
@@ -321,19 +274,15 @@ async fn an_error_that_leaves_it_open_is_info_and_retires_the_process() {
         RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
         RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS,
     ];
-    bench
-        .mock
-        .request_errors(RDKafkaApiKey::Produce, &errors_sent);
+    bench.mock.request_errors(RDKafkaApiKey::Produce, &errors_sent);
     bench.clients.run(1, &Stop::new()).await.unwrap();
     let events = bench.events();
     assert_well_formed(&events);
     assert_eq!(sends(&events, Kind::Fail), []);
     let met = errors(&events, &Function::Send);
-    for code in [
-        "not-enough-replicas-after-append",
-        "message-size-too-large",
-        "not-enough-replicas",
-    ] {
+    for code in
+        ["not-enough-replicas-after-append", "message-size-too-large", "not-enough-replicas"]
+    {
         assert!(met.contains(&(Kind::Info, code.to_owned())), "{met:?}");
     }
 }
@@ -352,10 +301,7 @@ async fn a_producer_that_met_a_fatal_error_is_replaced() {
     let events = bench.events();
     assert_well_formed(&events);
     let met = errors(&events, &Function::Send);
-    assert!(
-        met.contains(&(Kind::Info, "out-of-order-sequence-number".to_owned())),
-        "{met:?}"
-    );
+    assert!(met.contains(&(Kind::Info, "out-of-order-sequence-number".to_owned())), "{met:?}");
     assert!(met.contains(&(Kind::Fail, "fatal".to_owned())), "{met:?}");
     let last = events.iter().rfind(|event| event.kind != Kind::Invoke);
     assert_eq!(last.map(|event| event.kind), Some(Kind::Ok), "{met:?}");
@@ -367,10 +313,7 @@ async fn sends_that_nobody_acknowledges_are_info() {
         producers: 1,
         poll_share: 0.0,
         time_limit_ms: 300,
-        producer: ProducerPlan {
-            acks: Acks::None,
-            ..ProducerPlan::default()
-        },
+        producer: ProducerPlan { acks: Acks::None, ..ProducerPlan::default() },
         ..short_plan()
     });
     bench.clients.run(1, &Stop::new()).await.unwrap();
@@ -385,10 +328,7 @@ async fn a_cluster_that_is_away_costs_info_and_never_the_run() {
     let bench = Bench::new(QueuePlan {
         time_limit_ms: 1_000,
         max_outstanding: 50,
-        producer: ProducerPlan {
-            delivery_timeout_ms: 1_500,
-            ..ProducerPlan::default()
-        },
+        producer: ProducerPlan { delivery_timeout_ms: 1_500, ..ProducerPlan::default() },
         ..short_plan()
     });
     bench.mock.broker_down(-1).unwrap();
@@ -396,17 +336,9 @@ async fn a_cluster_that_is_away_costs_info_and_never_the_run() {
     bench.clients.run(1, &stop).await.unwrap();
     let keys = bench.plan.keys();
     let limit = Duration::from_millis(500);
-    let closing = bench
-        .clients
-        .closing_writes(&keys, limit, &stop)
-        .await
-        .unwrap();
+    let closing = bench.clients.closing_writes(&keys, limit, &stop).await.unwrap();
     assert!(closing.values().all(Result::is_err), "{closing:?}");
-    let unread = bench
-        .clients
-        .final_reads(&keys, &closing, limit, &stop)
-        .await
-        .unwrap();
+    let unread = bench.clients.final_reads(&keys, &closing, limit, &stop).await.unwrap();
     assert_eq!(unread.len(), keys.len());
     let events = bench.events();
     assert_well_formed(&events);
@@ -415,12 +347,34 @@ async fn a_cluster_that_is_away_costs_info_and_never_the_run() {
     assert!(delayed.load(std::sync::atomic::Ordering::Relaxed) > 0);
 }
 
+/// Two changes of an assignment within the time a partition takes to stop make librdkafka abort
+/// the whole program, unless the client waits in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stop_ends_a_long_run_soon() {
+async fn consumers_may_change_their_minds_quickly() {
     let bench = Bench::new(QueuePlan {
-        time_limit_ms: 600_000,
+        rate_per_s: 2_000.0,
+        poll_share: 0.5,
+        time_limit_ms: 3_000,
+        consumer: ConsumerPlan {
+            mode: ConsumerMode::Assign,
+            commits: false,
+            reassign_every_ms: 2,
+            crash_every_ms: 50,
+            ..ConsumerPlan::default()
+        },
         ..short_plan()
     });
+    bench.clients.run(1, &Stop::new()).await.unwrap();
+    let events = bench.events();
+    assert_well_formed(&events);
+    let assigns =
+        events.iter().filter(|event| event.function == Function::Assign && event.kind == Kind::Ok);
+    assert!(assigns.count() > 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_ends_a_long_run_soon() {
+    let bench = Bench::new(QueuePlan { time_limit_ms: 600_000, ..short_plan() });
     let stop = Stop::new();
     let stopper = stop.clone();
     tokio::spawn(async move {
@@ -443,12 +397,7 @@ fn settings_that_contradict_each_other_are_an_error_before_the_run() {
         ..short_plan()
     };
     let bench = Bench::new(plan);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let error = runtime
-        .block_on(bench.clients.run(1, &Stop::new()))
-        .unwrap_err();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let error = runtime.block_on(bench.clients.run(1, &Stop::new())).unwrap_err();
     assert!(error.to_string().contains("no.such.setting"), "{error}");
 }

@@ -99,12 +99,17 @@ pub struct ProducerPlan {
     pub batch_bytes: u32,
     /// Most records in a batch. Default: 10,000.
     pub batch_records: u32,
-    /// Retries of a send. Default (`None`): as many as fit into the delivery time-out.
+    /// Retries of a send. Default (`None`): as many as fit into the delivery time-out with
+    /// idempotence, none without, where each could write the record again.
     pub retries: Option<u32>,
-    /// Most requests in flight to one broker. Default: 5.
+    /// Most requests in flight to one broker. Default: 1; librdkafka's own is 5 with
+    /// idempotence. With more, a batch that overtakes one that failed makes librdkafka change
+    /// its producer epoch, and what it then sends again may be written twice (librdkafka #4953):
+    /// a duplicate that is not the cluster's.
     pub max_in_flight: u32,
-    /// After this a send that has no answer ends `info`, in milliseconds. Default: 10,000;
-    /// Kafka's own is 120,000.
+    /// After this a send that has no answer ends `info`, in milliseconds. With idempotence its
+    /// client is given up and replaced as a whole, since one that goes on without the record
+    /// may write others twice. Default: 10,000; Kafka's own is 120,000.
     pub delivery_timeout_ms: u32,
     /// How long a broker may wait for its followers before it answers, in milliseconds.
     /// Default: 5,000; Kafka's own is 30,000.
@@ -124,7 +129,7 @@ impl Default for ProducerPlan {
             batch_bytes: 1_000_000,
             batch_records: 10_000,
             retries: None,
-            max_in_flight: 5,
+            max_in_flight: 1,
             delivery_timeout_ms: 10_000,
             request_timeout_ms: 5_000,
             compression: Compression::None,
@@ -259,10 +264,7 @@ pub struct PlanError {
 
 impl PlanError {
     fn new(setting: &'static str, reason: impl Into<String>) -> Self {
-        Self {
-            setting,
-            reason: reason.into(),
-        }
+        Self { setting, reason: reason.into() }
     }
 }
 
@@ -272,11 +274,7 @@ fn require(
     setting: &'static str,
     reason: impl FnOnce() -> String,
 ) -> Result<(), PlanError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(PlanError::new(setting, reason()))
-    }
+    if holds { Ok(()) } else { Err(PlanError::new(setting, reason())) }
 }
 
 /// Most clients of either kind: each costs several threads.
@@ -323,9 +321,7 @@ impl QueuePlan {
     }
 
     fn validate_topics(&self) -> Result<(), PlanError> {
-        require(!self.topics.is_empty(), "topics", || {
-            "at least one is needed".to_owned()
-        })?;
+        require(!self.topics.is_empty(), "topics", || "at least one is needed".to_owned())?;
         let mut seen = BTreeSet::new();
         for topic in &self.topics {
             let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -341,53 +337,36 @@ impl QueuePlan {
                     )
                 },
             )?;
-            require(seen.insert(topic), "topics", || {
-                format!("`{topic}` is named twice")
-            })?;
+            require(seen.insert(topic), "topics", || format!("`{topic}` is named twice"))?;
         }
         let keys = self.topics.len() as u64 * u64::from(self.partitions_per_topic);
-        require(
-            (1..=MAX_KEYS).contains(&keys),
-            "partitions_per_topic",
-            || format!("1 to {MAX_KEYS} partitions in all are possible, not {keys}"),
-        )
+        require((1..=MAX_KEYS).contains(&keys), "partitions_per_topic", || {
+            format!("1 to {MAX_KEYS} partitions in all are possible, not {keys}")
+        })
     }
 
     fn validate_load(&self) -> Result<(), PlanError> {
         require(
             self.rate_per_s.is_finite() && self.rate_per_s > 0.0 && self.rate_per_s <= 1e6,
             "rate_per_s",
-            || {
-                format!(
-                    "must be above 0 and at most 1,000,000, not {}",
-                    self.rate_per_s
-                )
-            },
+            || format!("must be above 0 and at most 1,000,000, not {}", self.rate_per_s),
         )?;
         require((0.0..1.0).contains(&self.poll_share), "poll_share", || {
             format!("must be from 0 to below 1, not {}", self.poll_share)
         })?;
-        require(
-            (1..=MAX_CLIENTS).contains(&self.producers),
-            "producers",
-            || format!("must be from 1 to {MAX_CLIENTS}, not {}", self.producers),
-        )?;
+        require((1..=MAX_CLIENTS).contains(&self.producers), "producers", || {
+            format!("must be from 1 to {MAX_CLIENTS}, not {}", self.producers)
+        })?;
         require(self.consumers <= MAX_CLIENTS, "consumers", || {
             format!("must be at most {MAX_CLIENTS}, not {}", self.consumers)
         })?;
-        require(self.time_limit_ms > 0, "time_limit_ms", || {
-            "must be above 0".to_owned()
-        })?;
-        require(
-            (1..=100_000).contains(&self.max_outstanding),
-            "max_outstanding",
-            || {
-                format!(
-                    "must be from 1 to 100,000 (what one client can hold), not {}",
-                    self.max_outstanding
-                )
-            },
-        )
+        require(self.time_limit_ms > 0, "time_limit_ms", || "must be above 0".to_owned())?;
+        require((1..=100_000).contains(&self.max_outstanding), "max_outstanding", || {
+            format!(
+                "must be from 1 to 100,000 (what one client can hold), not {}",
+                self.max_outstanding
+            )
+        })
     }
 }
 
@@ -402,21 +381,15 @@ impl ProducerPlan {
                     .to_owned()
             },
         )?;
-        require(
-            (1..=1_000_000).contains(&self.max_in_flight),
-            "producer.max_in_flight",
-            || format!("must be from 1 to 1,000,000, not {}", self.max_in_flight),
-        )?;
-        require(
-            self.linger_ms < self.delivery_timeout_ms,
-            "producer.delivery_timeout_ms",
-            || {
-                format!(
-                    "must be longer than linger_ms ({}), not {}",
-                    self.linger_ms, self.delivery_timeout_ms
-                )
-            },
-        )?;
+        require((1..=1_000_000).contains(&self.max_in_flight), "producer.max_in_flight", || {
+            format!("must be from 1 to 1,000,000, not {}", self.max_in_flight)
+        })?;
+        require(self.linger_ms < self.delivery_timeout_ms, "producer.delivery_timeout_ms", || {
+            format!(
+                "must be longer than linger_ms ({}), not {}",
+                self.linger_ms, self.delivery_timeout_ms
+            )
+        })?;
         require(
             (1..=900_000).contains(&self.request_timeout_ms),
             "producer.request_timeout_ms",
@@ -427,29 +400,20 @@ impl ProducerPlan {
 
 impl ConsumerPlan {
     fn validate(&self) -> Result<(), PlanError> {
-        require(!self.group.is_empty(), "consumer.group", || {
-            "must not be empty".to_owned()
-        })?;
+        require(!self.group.is_empty(), "consumer.group", || "must not be empty".to_owned())?;
         require(
             (0.0..=1.0).contains(&self.seek_to_beginning_probability),
             "consumer.seek_to_beginning_probability",
-            || {
-                format!(
-                    "must be from 0 to 1, not {}",
-                    self.seek_to_beginning_probability
-                )
-            },
+            || format!("must be from 0 to 1, not {}", self.seek_to_beginning_probability),
         )?;
         require(
             (1..=1_000_000).contains(&self.max_poll_records),
             "consumer.max_poll_records",
             || format!("must be from 1 to 1,000,000, not {}", self.max_poll_records),
         )?;
-        require(
-            (1..=60_000).contains(&self.max_poll_wait_ms),
-            "consumer.max_poll_wait_ms",
-            || format!("must be from 1 to 60,000, not {}", self.max_poll_wait_ms),
-        )
+        require((1..=60_000).contains(&self.max_poll_wait_ms), "consumer.max_poll_wait_ms", || {
+            format!("must be from 1 to 60,000, not {}", self.max_poll_wait_ms)
+        })
     }
 }
 
@@ -469,17 +433,11 @@ mod tests {
 
     #[test]
     fn idempotence_follows_the_other_settings_unless_it_is_set() {
-        let mut producer = ProducerPlan {
-            acks: Acks::Leader,
-            ..ProducerPlan::default()
-        };
+        let mut producer = ProducerPlan { acks: Acks::Leader, ..ProducerPlan::default() };
         assert!(!producer.is_idempotent());
         producer.validate().unwrap();
         producer.idempotence = Some(true);
-        assert_eq!(
-            producer.validate().unwrap_err().setting,
-            "producer.idempotence"
-        );
+        assert_eq!(producer.validate().unwrap_err().setting, "producer.idempotence");
     }
 
     #[test]
@@ -491,14 +449,8 @@ mod tests {
         };
         assert_eq!(refused(|p| p.topics.clear()), "topics");
         assert_eq!(refused(|p| p.topics = vec!["a b".into()]), "topics");
-        assert_eq!(
-            refused(|p| p.topics = vec!["a".into(), "a".into()]),
-            "topics"
-        );
-        assert_eq!(
-            refused(|p| p.partitions_per_topic = 0),
-            "partitions_per_topic"
-        );
+        assert_eq!(refused(|p| p.topics = vec!["a".into(), "a".into()]), "topics");
+        assert_eq!(refused(|p| p.partitions_per_topic = 0), "partitions_per_topic");
         assert_eq!(refused(|p| p.rate_per_s = 0.0), "rate_per_s");
         assert_eq!(refused(|p| p.rate_per_s = f64::NAN), "rate_per_s");
         assert_eq!(refused(|p| p.poll_share = 1.0), "poll_share");
@@ -506,10 +458,7 @@ mod tests {
         assert_eq!(refused(|p| p.consumers = 9999), "consumers");
         assert_eq!(refused(|p| p.time_limit_ms = 0), "time_limit_ms");
         assert_eq!(refused(|p| p.max_outstanding = 0), "max_outstanding");
-        assert_eq!(
-            refused(|p| p.producer.linger_ms = 10_000),
-            "producer.delivery_timeout_ms"
-        );
+        assert_eq!(refused(|p| p.producer.linger_ms = 10_000), "producer.delivery_timeout_ms");
         assert_eq!(refused(|p| p.consumer.group.clear()), "consumer.group");
     }
 

@@ -33,19 +33,11 @@ struct Poisson {
 
 impl Poisson {
     const fn new(rng: Stream, rate_per_s: f64) -> Self {
-        Self {
-            rng,
-            rate_per_s,
-            now_ns: 0.0,
-        }
+        Self { rng, rate_per_s, now_ns: 0.0 }
     }
 
     fn every_ms(rng: Stream, mean_ms: u64) -> Self {
-        let rate = if mean_ms == 0 {
-            0.0
-        } else {
-            1e3 / mean_ms as f64
-        };
+        let rate = if mean_ms == 0 { 0.0 } else { 1e3 / mean_ms as f64 };
         Self::new(rng, rate)
     }
 }
@@ -102,12 +94,7 @@ impl Iterator for SendSchedule {
         let key = self.key_rng.random_range(0..self.next_value.len());
         let value = self.next_value[key];
         self.next_value[key] += 1;
-        Some(PlannedSend {
-            time_ns,
-            producer,
-            key,
-            value,
-        })
+        Some(PlannedSend { time_ns, producer, key, value })
     }
 }
 
@@ -169,11 +156,7 @@ impl ConsumerSchedule {
             reassigns: reassigns.peekable(),
             crashes: Poisson::every_ms(named("crash"), consumer.crash_every_ms).peekable(),
             choice_rng: named("choice"),
-            choices: if subscribes {
-                plan.topics.len()
-            } else {
-                plan.keys().len()
-            },
+            choices: if subscribes { plan.topics.len() } else { plan.keys().len() },
             subscribes,
             seek_to_beginning_probability: consumer.seek_to_beginning_probability,
             limit_ns: plan.time_limit_ms.saturating_mul(NS_PER_MS),
@@ -214,11 +197,8 @@ impl Iterator for ConsumerSchedule {
             return Some(PlannedStep { time_ns, action });
         }
         let at = |times: &mut iter::Peekable<Poisson>| times.peek().copied().unwrap_or(u64::MAX);
-        let (poll, reassign, crash) = (
-            at(&mut self.polls),
-            at(&mut self.reassigns),
-            at(&mut self.crashes),
-        );
+        let (poll, reassign, crash) =
+            (at(&mut self.polls), at(&mut self.reassigns), at(&mut self.crashes));
         let time_ns = poll.min(reassign).min(crash);
         // Without polls nothing is asked that anyone could see.
         if time_ns >= self.limit_ns || poll == u64::MAX {
@@ -249,31 +229,23 @@ mod tests {
     use crate::plan::{ConsumerMode, ConsumerPlan};
 
     fn plans() -> impl Strategy<Value = QueuePlan> {
-        (
-            1..4_usize,
-            1..5_u32,
-            1..6_u32,
-            1..5_u32,
-            10.0..3000.0_f64,
-            0.05..0.9_f64,
+        (1..4_usize, 1..5_u32, 1..6_u32, 1..5_u32, 10.0..3000.0_f64, 0.05..0.9_f64).prop_map(
+            |(topics, partitions, producers, consumers, rate, share)| QueuePlan {
+                topics: (0..topics).map(|t| format!("t{t}")).collect(),
+                partitions_per_topic: partitions,
+                producers,
+                consumers,
+                rate_per_s: rate,
+                poll_share: share,
+                time_limit_ms: 3_000,
+                consumer: ConsumerPlan {
+                    reassign_every_ms: 300,
+                    crash_every_ms: 700,
+                    ..ConsumerPlan::default()
+                },
+                ..QueuePlan::default()
+            },
         )
-            .prop_map(|(topics, partitions, producers, consumers, rate, share)| {
-                QueuePlan {
-                    topics: (0..topics).map(|t| format!("t{t}")).collect(),
-                    partitions_per_topic: partitions,
-                    producers,
-                    consumers,
-                    rate_per_s: rate,
-                    poll_share: share,
-                    time_limit_ms: 3_000,
-                    consumer: ConsumerPlan {
-                        reassign_every_ms: 300,
-                        crash_every_ms: 700,
-                        ..ConsumerPlan::default()
-                    },
-                    ..QueuePlan::default()
-                }
-            })
     }
 
     proptest! {
@@ -347,17 +319,10 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept() {
-        let plan = QueuePlan {
-            rate_per_s: 5_000.0,
-            time_limit_ms: 20_000,
-            ..QueuePlan::default()
-        };
+        let plan = QueuePlan { rate_per_s: 5_000.0, time_limit_ms: 20_000, ..QueuePlan::default() };
         let sends = SendSchedule::new(&plan, 1).count() as f64;
         // 90,000 expected; five standard deviations of a Poisson count.
-        assert!(
-            (sends - 90_000.0).abs() < 5.0 * 90_000_f64.sqrt(),
-            "{sends}"
-        );
+        assert!((sends - 90_000.0).abs() < 5.0 * 90_000_f64.sqrt(), "{sends}");
         let polls: usize = (0..plan.consumers)
             .map(|n| {
                 ConsumerSchedule::new(&plan, 1, n)
@@ -365,10 +330,7 @@ mod tests {
                     .count()
             })
             .sum();
-        assert!(
-            (polls as f64 - 10_000.0).abs() < 5.0 * 10_000_f64.sqrt(),
-            "{polls}"
-        );
+        assert!((polls as f64 - 10_000.0).abs() < 5.0 * 10_000_f64.sqrt(), "{polls}");
     }
 
     #[test]
