@@ -8,10 +8,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Breaks Kafka-compatible clusters and says whether they kept their promises.
 #[derive(Debug, Parser)]
 #[command(name = "highwater", version, about, max_term_width = 100)]
-#[command(
-    after_help = "Exit codes: 0 valid, 1 invalid, 2 unknown, 64 usage, 65 bad input data, \
-                        69 cluster not available, 70 internal error."
-)]
+#[command(after_help = "Exit codes: 0 valid, 1 invalid, 2 unknown, 64 usage, 65 bad input data, \
+                        69 cluster not available, 70 internal error.")]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -112,12 +110,7 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, default_value_t = 0.1, value_name = "0..1")]
     pub(crate) poll_share: f64,
     /// Topics, separated by commas.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "orders,payments",
-        value_name = "NAMES"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "orders,payments", value_name = "NAMES")]
     pub(crate) topics: Vec<String>,
     /// Partitions of each topic.
     #[arg(long, default_value_t = 4, value_name = "N")]
@@ -240,12 +233,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
     /// Where runs are stored.
-    #[arg(
-        long,
-        default_value = "results",
-        value_name = "DIR",
-        help_heading = "Run"
-    )]
+    #[arg(long, default_value = "results", value_name = "DIR", help_heading = "Run")]
     pub(crate) results: PathBuf,
     /// Keep the nodes' data folders; default: only when the verdict is not valid.
     #[arg(long, help_heading = "Run")]
@@ -309,6 +297,9 @@ pub(crate) struct ShowArgs {
 pub(crate) enum ClusterCommand {
     /// Start a cluster and leave it running.
     Up(ClusterUpArgs),
+    /// Keep a cluster up; what `up` starts in the background.
+    #[command(hide = true)]
+    Hold(ClusterUpArgs),
     /// Show the cluster that is up.
     Status,
     /// Run a command inside: on a node, or beside the nodes.
@@ -326,7 +317,7 @@ pub(crate) struct ClusterUpArgs {
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Where the nodes' folders lie.
-    #[arg(long, default_value = "results/cluster", value_name = "DIR")]
+    #[arg(long, default_value = "results/cluster", value_name = "DIR", overrides_with = "dir")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

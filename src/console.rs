@@ -59,11 +59,7 @@ impl Console {
             (false, _) => LevelFilter::TRACE,
         };
         // librdkafka tells of every lost connection, and losing them is what a run is about.
-        let librdkafka = if output.verbose == 0 {
-            LevelFilter::OFF
-        } else {
-            level
-        };
+        let librdkafka = if output.verbose == 0 { LevelFilter::OFF } else { level };
         let screen = tracing_subscriber::fmt::layer()
             .with_writer(Above(panel.clone()))
             .with_ansi(on_terminal)
@@ -71,12 +67,7 @@ impl Console {
             .with_timer(tracing_subscriber::fmt::time::uptime())
             .with_filter(targets(level).with_target("librdkafka", librdkafka));
         let file = run_dir
-            .map(|dir| {
-                OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(dir.join("driver.log"))
-            })
+            .map(|dir| OpenOptions::new().create(true).append(true).open(dir.join("driver.log")))
             .transpose()?
             .map(|file: File| {
                 tracing_subscriber::fmt::layer()
@@ -85,14 +76,8 @@ impl Console {
                     .with_filter(targets(LevelFilter::DEBUG))
             });
         // A second call in one process (tests) keeps the first one's outputs.
-        let _ = tracing_subscriber::registry()
-            .with(screen)
-            .with(file)
-            .try_init();
-        Ok(Self {
-            panel,
-            quiet: output.quiet,
-        })
+        let _ = tracing_subscriber::registry().with(screen).with(file).try_init();
+        Ok(Self { panel, quiet: output.quiet })
     }
 
     /// Shows progress until dropped.
@@ -106,10 +91,7 @@ impl Console {
                 None => tell(&watched).await,
             }
         });
-        Progress {
-            task,
-            panel: self.panel.clone(),
-        }
+        Progress { task, panel: self.panel.clone() }
     }
 
     /// Prints a result on standard output, clear of the panel.
@@ -163,10 +145,7 @@ async fn tell(watched: &Watched) {
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        info!(
-            "{}",
-            describe(watched, begun.elapsed(), &mut rates).join("; ")
-        );
+        info!("{}", describe(watched, begun.elapsed(), &mut rates).join("; "));
     }
 }
 
@@ -223,31 +202,16 @@ fn describe(watched: &Watched, elapsed: Duration, rates: &mut Rates) -> Vec<Stri
         .collect();
     lags.sort_by_key(|(lag, _)| std::cmp::Reverse(*lag));
     if !lags.is_empty() {
-        let worst: Vec<String> = lags
-            .iter()
-            .take(LAGGING_SHOWN)
-            .map(|(lag, key)| format!("{key} by {lag}"))
-            .collect();
-        lines.push(format!(
-            "consumers behind on {} keys: {}",
-            lags.len(),
-            worst.join(", ")
-        ));
+        let worst: Vec<String> =
+            lags.iter().take(LAGGING_SHOWN).map(|(lag, key)| format!("{key} by {lag}")).collect();
+        lines.push(format!("consumers behind on {} keys: {}", lags.len(), worst.join(", ")));
     }
     lines
 }
 
 fn targets(level: LevelFilter) -> Targets {
     // Libraries below us speak only when something is wrong.
-    let ours = [
-        "highwater",
-        "checkers",
-        "client",
-        "cluster",
-        "nemesis",
-        "workloads",
-        "librdkafka",
-    ];
+    let ours = ["highwater", "checkers", "client", "cluster", "nemesis", "workloads", "librdkafka"];
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_targets(ours.map(|target| (target, level)))

@@ -53,34 +53,22 @@ pub(crate) struct Failure {
 impl Failure {
     /// The command line asks for something that cannot be.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Usage,
-            message: message.into(),
-        }
+        Self { exit: Exit::Usage, message: message.into() }
     }
 
     /// Input that cannot be read as what it should be.
     pub(crate) fn bad_data(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::BadData,
-            message: message.into(),
-        }
+        Self { exit: Exit::BadData, message: message.into() }
     }
 
     /// This machine or the cluster is not up to it.
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Unavailable,
-            message: message.into(),
-        }
+        Self { exit: Exit::Unavailable, message: message.into() }
     }
 
     /// The rig failed.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self {
-            exit: Exit::Internal,
-            message: message.into(),
-        }
+        Self { exit: Exit::Internal, message: message.into() }
     }
 }
 

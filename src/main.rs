@@ -24,11 +24,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are errors to clap, but not to people.
-            let exit = if error.use_stderr() {
-                Exit::Usage
-            } else {
-                Exit::Valid
-            };
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Valid };
             let _ = error.print();
             return exit.into();
         }

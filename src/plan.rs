@@ -69,11 +69,7 @@ pub(crate) struct Plan {
 impl ClusterPlan {
     /// The nodes: brokers first, then controllers on nodes of their own.
     pub(crate) fn roles(&self) -> Vec<(NodeName, Role)> {
-        let broker = if self.controllers == 0 {
-            Role::Combined
-        } else {
-            Role::Broker
-        };
+        let broker = if self.controllers == 0 { Role::Combined } else { Role::Broker };
         let brokers = (1..=self.brokers).map(|id| (NodeName::new(id), broker));
         let controllers = (self.brokers + 1..=self.brokers + self.controllers)
             .map(|id| (NodeName::new(id), Role::Controller));
@@ -83,10 +79,9 @@ impl ClusterPlan {
     /// Reads the flags about the cluster.
     pub(crate) fn from_args(args: &ClusterArgs) -> Result<Self, Failure> {
         let (system, version) = parse_system(&args.system)?;
-        for (name, value, least, most) in [
-            ("--brokers", args.brokers, 1, 60),
-            ("--controllers", args.controllers, 0, 15),
-        ] {
+        for (name, value, least, most) in
+            [("--brokers", args.brokers, 1, 60), ("--controllers", args.controllers, 0, 15)]
+        {
             if !(least..=most).contains(&value) {
                 return Err(Failure::usage(format!(
                     "{name} {value}: from {least} to {most} are possible"
@@ -139,10 +134,7 @@ impl Plan {
                 "--replication-factor {replication_factor}: with {brokers} brokers, from 1 to {brokers} are possible"
             )));
         }
-        let name = args
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("{}-{}", cluster.system, "queue"));
+        let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", cluster.system, "queue"));
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
             return Err(Failure::usage(format!(
@@ -175,9 +167,7 @@ fn fresh_seed() -> u64 {
 
 /// `kafka` or `kafka:4.1.1`.
 pub(crate) fn parse_system(text: &str) -> Result<(String, String), Failure> {
-    let (name, version) = text
-        .split_once(':')
-        .unwrap_or((text, cluster::kafka::DEFAULT_VERSION));
+    let (name, version) = text.split_once(':').unwrap_or((text, cluster::kafka::DEFAULT_VERSION));
     if name != "kafka" {
         return Err(Failure::usage(format!(
             "there is no system `{name}`; there is kafka (or kafka:VERSION)"
@@ -237,8 +227,7 @@ fn queue_plan(args: &TestArgs, time_limit_ms: u64) -> Result<QueuePlan, Failure>
         },
         ..QueuePlan::default()
     };
-    plan.validate()
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    plan.validate().map_err(|error| Failure::usage(error.to_string()))?;
     Ok(plan)
 }
 
@@ -274,20 +263,14 @@ fn nemesis_plan(
         plan.faults = parse_all::<FaultKind>(&args.nemesis)?;
     }
     let nodes = (cluster.brokers + cluster.controllers) as usize;
-    if let Some(shape) = plan
-        .partitions
-        .iter()
-        .find(|shape| shape.min_nodes() > nodes)
-    {
+    if let Some(shape) = plan.partitions.iter().find(|shape| shape.min_nodes() > nodes) {
         return Err(usage(format!(
             "--partition {shape}: needs at least {} nodes, this cluster has {nodes}",
             shape.min_nodes()
         )));
     }
     if !plan.partitions.is_empty() && !plan.faults.contains(&FaultKind::Partition) {
-        return Err(usage(
-            "--partition says how to cut, but partition is not in --nemesis".into(),
-        ));
+        return Err(usage("--partition says how to cut, but partition is not in --nemesis".into()));
     }
     check_targets(&plan.targets, cluster, queue)?;
     let no_fault_fits = plan.interval_ms.saturating_mul(7) / 10 > time_limit_ms;
@@ -316,9 +299,8 @@ fn check_targets(
                 )));
             }
             Target::Nodes(named) => {
-                let unknown = named
-                    .iter()
-                    .find(|node| !nodes.iter().any(|(name, _)| name == *node));
+                let unknown =
+                    named.iter().find(|node| !nodes.iter().any(|(name, _)| name == *node));
                 if let Some(unknown) = unknown {
                     return Err(Failure::usage(format!(
                         "--target {target}: this cluster has no node {unknown}; it has n1 to n{}",
@@ -335,11 +317,7 @@ fn check_targets(
 fn parse_all<T: std::str::FromStr<Err = String>>(texts: &[String]) -> Result<Vec<T>, Failure> {
     texts
         .iter()
-        .map(|text| {
-            text.trim()
-                .parse()
-                .map_err(|error: String| Failure::usage(error))
-        })
+        .map(|text| text.trim().parse().map_err(|error: String| Failure::usage(error)))
         .collect::<Result<Vec<T>, _>>()
 }
 
@@ -351,14 +329,8 @@ fn pairs(flag: &str, texts: &[String]) -> Result<BTreeMap<String, String>, Failu
             .split_once('=')
             .filter(|(key, _)| !key.trim().is_empty())
             .ok_or_else(|| Failure::usage(format!("{flag} `{text}`: write KEY=VALUE")))?;
-        if map
-            .insert(key.trim().to_owned(), value.trim().to_owned())
-            .is_some()
-        {
-            return Err(Failure::usage(format!(
-                "{flag}: `{}` is given twice",
-                key.trim()
-            )));
+        if map.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
+            return Err(Failure::usage(format!("{flag}: `{}` is given twice", key.trim())));
         }
     }
     Ok(map)
@@ -387,9 +359,7 @@ fn small_millis(flag: &str, duration: Duration) -> Result<u32, Failure> {
 
 /// Shapes of partitions that fit this cluster, for lists.
 pub(crate) fn shapes_for(nodes: usize) -> Vec<PartitionKind> {
-    PartitionKind::all()
-        .filter(|shape| shape.min_nodes() <= nodes)
-        .collect()
+    PartitionKind::all().filter(|shape| shape.min_nodes() <= nodes).collect()
 }
 
 #[cfg(test)]
@@ -401,9 +371,7 @@ mod tests {
     use crate::exit::Exit;
 
     fn plan(flags: &str) -> Result<Plan, Failure> {
-        let words = ["highwater", "test"]
-            .into_iter()
-            .chain(flags.split_whitespace());
+        let words = ["highwater", "test"].into_iter().chain(flags.split_whitespace());
         let Command::Test(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("not a test command")
         };
@@ -428,10 +396,7 @@ mod tests {
     #[test]
     fn controllers_get_nodes_of_their_own() {
         let roles = plan("--brokers 2 --controllers 1").unwrap().cluster.roles();
-        let seen: Vec<_> = roles
-            .iter()
-            .map(|(name, role)| (name.to_string(), *role))
-            .collect();
+        let seen: Vec<_> = roles.iter().map(|(name, role)| (name.to_string(), *role)).collect();
         assert_eq!(
             seen,
             [

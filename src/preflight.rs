@@ -38,6 +38,18 @@ pub(crate) fn namespaces() -> Result<(), Failure> {
     sandbox::probe().map_err(Failure::from)
 }
 
+/// Can the docker backend run here?
+///
+/// # Errors
+/// Unavailable, with what is missing and what to do.
+pub(crate) fn docker() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal(format!("no runtime: {error}")))?;
+    runtime.block_on(cluster::docker::preflight()).map(drop).map_err(Failure::from)
+}
+
 fn find_program(program: &str) -> Option<PathBuf> {
     env::split_paths(&sandbox::search_path())
         .map(|dir| dir.join(program))
@@ -46,6 +58,5 @@ fn find_program(program: &str) -> Option<PathBuf> {
 
 fn is_program(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    file.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -39,24 +39,18 @@ impl Recorder {
         let (events, queue) = channel();
         let trouble = Arc::new(OnceLock::new());
         let told = Arc::clone(&trouble);
-        let writer = thread::Builder::new()
-            .name("recorder".into())
-            .spawn(move || {
-                let mut files = Files {
-                    history: BufWriter::with_capacity(1 << 18, history),
-                    nemesis: BufWriter::new(nemesis),
-                };
-                if let Err(error) = files.write_all(&queue) {
-                    let _ = told.set(format!("the history cannot be written: {error}"));
-                }
-            })?;
+        let writer = thread::Builder::new().name("recorder".into()).spawn(move || {
+            let mut files = Files {
+                history: BufWriter::with_capacity(1 << 18, history),
+                nemesis: BufWriter::new(nemesis),
+            };
+            if let Err(error) = files.write_all(&queue) {
+                let _ = told.set(format!("the history cannot be written: {error}"));
+            }
+        })?;
         Ok(Self {
             begun: Instant::now(),
-            state: Mutex::new(State {
-                next_index: 0,
-                events: Some(events),
-                writer: Some(writer),
-            }),
+            state: Mutex::new(State { next_index: 0, events: Some(events), writer: Some(writer) }),
             trouble,
         })
     }
@@ -74,12 +68,9 @@ impl Recorder {
             state.writer.take()
         };
         if let Some(writer) = writer {
-            writer
-                .join()
-                .map_err(|_| "the recorder's thread panicked".to_owned())?;
+            writer.join().map_err(|_| "the recorder's thread panicked".to_owned())?;
         }
-        self.trouble()
-            .map_or(Ok(()), |trouble| Err(trouble.to_owned()))
+        self.trouble().map_or(Ok(()), |trouble| Err(trouble.to_owned()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -91,16 +82,8 @@ impl Record for Recorder {
     fn record(&self, body: Draft) -> u64 {
         let mut state = self.lock();
         let index = state.next_index;
-        let event = Event {
-            index,
-            time_ns: self.now_ns(),
-            body,
-        };
-        if state
-            .events
-            .as_ref()
-            .is_some_and(|events| events.send(event).is_ok())
-        {
+        let event = Event { index, time_ns: self.now_ns(), body };
+        if state.events.as_ref().is_some_and(|events| events.send(event).is_ok()) {
             state.next_index += 1;
         }
         index
@@ -146,11 +129,7 @@ impl Files {
                 Value::Json(json) => json.to_string(),
                 other => serde_json::to_string(other)?,
             };
-            writeln!(
-                self.nemesis,
-                "{seconds:10.3}s  line {}  {f}  {value}",
-                event.index + 1
-            )?;
+            writeln!(self.nemesis, "{seconds:10.3}s  line {}  {f}  {value}", event.index + 1)?;
             self.nemesis.flush()?;
         }
         Ok(())

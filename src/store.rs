@@ -78,11 +78,7 @@ impl RunDir {
     pub(crate) fn history(&self) -> PathBuf {
         let plain = self.0.join("history.jsonl");
         let packed = self.0.join("history.jsonl.zst");
-        if !plain.exists() && packed.exists() {
-            packed
-        } else {
-            plain
-        }
+        if !plain.exists() && packed.exists() { packed } else { plain }
     }
 
     /// Writes `test.json`.
@@ -103,11 +99,7 @@ impl RunDir {
     /// Reads `verdict.json`; `None` where the run never came to one.
     pub(crate) fn read_verdict(&self) -> Result<Option<Verdict>> {
         let path = self.0.join("verdict.json");
-        if path.exists() {
-            read_json(&path).map(Some)
-        } else {
-            Ok(None)
-        }
+        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
     }
 }
 
@@ -115,11 +107,7 @@ impl RunDir {
 pub(crate) fn list(results: &Path) -> Result<Vec<RunDir>> {
     let mut runs = Vec::new();
     for name in folders(results)? {
-        runs.extend(
-            folders(&name)?
-                .into_iter()
-                .filter(|run| run.join("test.json").exists()),
-        );
+        runs.extend(folders(&name)?.into_iter().filter(|run| run.join("test.json").exists()));
     }
     runs.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
     Ok(runs.into_iter().map(RunDir).collect())
@@ -127,11 +115,7 @@ pub(crate) fn list(results: &Path) -> Result<Vec<RunDir>> {
 
 /// The run that `text` means: a folder, NAME/TIMESTAMP, NAME for its latest, or `latest`.
 pub(crate) fn find(results: &Path, text: &str) -> Result<RunDir> {
-    let candidates = [
-        PathBuf::from(text),
-        results.join(text),
-        results.join(text).join("latest"),
-    ];
+    let candidates = [PathBuf::from(text), results.join(text), results.join(text).join("latest")];
     candidates
         .into_iter()
         .find(|dir| dir.join("test.json").exists())

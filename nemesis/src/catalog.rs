@@ -78,17 +78,10 @@ impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        CATALOG
-            .iter()
-            .find(|fault| fault.name == text)
-            .map(|fault| fault.kind)
-            .ok_or_else(|| {
-                let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
-                format!(
-                    "there is no fault `{text}`; there are {} and none",
-                    names.join(", ")
-                )
-            })
+        CATALOG.iter().find(|fault| fault.name == text).map(|fault| fault.kind).ok_or_else(|| {
+            let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
+            format!("there is no fault `{text}`; there are {} and none", names.join(", "))
+        })
     }
 }
 
@@ -102,11 +95,6 @@ mod tests {
             assert_eq!(summary.kind.summary().name, summary.name);
             assert_eq!(summary.name.parse(), Ok(summary.kind));
         }
-        assert!(
-            "kil"
-                .parse::<FaultKind>()
-                .unwrap_err()
-                .contains("kill, stop, pause, partition")
-        );
+        assert!("kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition"));
     }
 }

@@ -62,12 +62,7 @@ impl Conductor {
         recorder: Arc<dyn Record>,
         active: Arc<ActiveFaults>,
     ) -> Self {
-        Self {
-            cluster,
-            recorder,
-            active,
-            open: BTreeMap::new(),
-        }
+        Self { cluster, recorder, active, open: BTreeMap::new() }
     }
 
     /// Carries out `steps`, counted from now, until the last is done or `stop` turns true.
@@ -96,12 +91,9 @@ impl Conductor {
             if let Some(outcome) = self.heal(id).await
                 && outcome.status == Status::Failed
             {
-                report.problems.extend(
-                    outcome
-                        .problems
-                        .iter()
-                        .map(|(place, why)| format!("{place}: {why}")),
-                );
+                report
+                    .problems
+                    .extend(outcome.problems.iter().map(|(place, why)| format!("{place}: {why}")));
             }
         }
         match self.cluster.network().reset().await {
@@ -135,16 +127,8 @@ impl Conductor {
         let name = inject.fault.summary().name;
         let resolved = resolve(id, inject, &situation, &mut rng);
         let mut asked = json!({ "id": id, "phase": "asked" });
-        add(
-            &mut asked,
-            "target",
-            inject.target.as_ref().map(ToString::to_string),
-        );
-        add(
-            &mut asked,
-            "partition",
-            inject.partition.as_ref().map(ToString::to_string),
-        );
+        add(&mut asked, "target", inject.target.as_ref().map(ToString::to_string));
+        add(&mut asked, "partition", inject.partition.as_ref().map(ToString::to_string));
         if let Ok((_, struck)) = &resolved {
             merge(&mut asked, struck);
         }
@@ -155,14 +139,7 @@ impl Conductor {
                 if outcome.status != Status::Skipped {
                     let text = describe(inject, &struck);
                     self.active.lock().insert(id, text.clone());
-                    self.open.insert(
-                        id,
-                        Open {
-                            kind: inject.fault,
-                            text,
-                            fault,
-                        },
-                    );
+                    self.open.insert(id, Open { kind: inject.fault, text, fault });
                 }
                 (outcome, struck)
             }
@@ -184,12 +161,7 @@ impl Conductor {
     async fn situation(&self) -> Situation {
         let view = self.cluster.view().await;
         Situation {
-            nodes: self
-                .cluster
-                .nodes()
-                .iter()
-                .map(|node| (node.name, node.role))
-                .collect(),
+            nodes: self.cluster.nodes().iter().map(|node| (node.name, node.role)).collect(),
             controller: view.controller,
             keys: view
                 .keys
@@ -233,10 +205,7 @@ fn resolve(
     if let Some(shape) = inject.partition {
         let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
         let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
-        return Ok((
-            Box::new(Partition::new(id, cuts)),
-            json!({ "links": links }),
-        ));
+        return Ok((Box::new(Partition::new(id, cuts)), json!({ "links": links })));
     }
     let target = inject.target.clone().unwrap_or(crate::Target::One);
     let nodes = target.resolve(situation, rng)?;
@@ -256,12 +225,8 @@ fn describe(inject: &Inject, struck: &Json) -> String {
         .map(|shape| shape.to_string())
         .or_else(|| inject.target.as_ref().map(ToString::to_string))
         .unwrap_or_default();
-    let names: Vec<&str> = struck["nodes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Json::as_str)
-        .collect();
+    let names: Vec<&str> =
+        struck["nodes"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
     if names.is_empty() {
         format!("{} {whom}", inject.fault)
     } else {
@@ -277,9 +242,6 @@ fn add(object: &mut Json, name: &str, text: Option<String>) {
 
 fn merge(into: &mut Json, from: &Json) {
     if let (Some(into), Some(from)) = (into.as_object_mut(), from.as_object()) {
-        into.extend(
-            from.iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
+        into.extend(from.iter().map(|(name, value)| (name.clone(), value.clone())));
     }
 }

@@ -44,10 +44,7 @@ const KINDS: [(PartitionKind, &str); 8] = [
     (PartitionKind::Bridge, "bridge"),
     (PartitionKind::OneWay, "one-way"),
     (PartitionKind::LeaderFromFollowers, "leader-from-followers"),
-    (
-        PartitionKind::LeaderFromControllers,
-        "leader-from-controllers",
-    ),
+    (PartitionKind::LeaderFromControllers, "leader-from-controllers"),
     (PartitionKind::ClientsFromLeader, "clients-from-leader"),
 ];
 
@@ -89,19 +86,13 @@ impl PartitionKind {
             }
             Self::Halves => {
                 let (left, right) = nodes.split_at(nodes.len() / 2);
-                between(
-                    &left.iter().copied().collect(),
-                    &right.iter().copied().collect(),
-                )
+                between(&left.iter().copied().collect(), &right.iter().copied().collect())
             }
             Self::MajoritiesRing => majorities_ring(&nodes),
             Self::Bridge => {
                 let rest = nodes.get(1..).unwrap_or_default();
                 let (left, right) = rest.split_at(rest.len() / 2);
-                between(
-                    &left.iter().copied().collect(),
-                    &right.iter().copied().collect(),
-                )
+                between(&left.iter().copied().collect(), &right.iter().copied().collect())
             }
             Self::OneWay => {
                 let one = chosen(situation, target, rng)?;
@@ -114,19 +105,13 @@ impl PartitionKind {
             }
             Self::LeaderFromFollowers => {
                 let (leader, replicas) = led(situation, target, rng)?;
-                let followers = replicas
-                    .into_iter()
-                    .filter(|node| *node != leader)
-                    .collect();
+                let followers = replicas.into_iter().filter(|node| *node != leader).collect();
                 between(&BTreeSet::from([leader]), &followers)
             }
             Self::LeaderFromControllers => {
                 let (leader, _) = led(situation, target, rng)?;
-                let controllers = situation
-                    .controllers()
-                    .into_iter()
-                    .filter(|node| *node != leader)
-                    .collect();
+                let controllers =
+                    situation.controllers().into_iter().filter(|node| *node != leader).collect();
                 between(&BTreeSet::from([leader]), &controllers)
             }
             Self::ClientsFromLeader => {
@@ -186,10 +171,7 @@ fn majorities_ring(ring: &[NodeName]) -> BTreeSet<Cut> {
 
 impl fmt::Display for PartitionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = KINDS
-            .iter()
-            .find(|(kind, _)| kind == self)
-            .map_or("", |(_, name)| *name);
+        let name = KINDS.iter().find(|(kind, _)| kind == self).map_or("", |(_, name)| *name);
         f.write_str(name)
     }
 }
@@ -198,17 +180,10 @@ impl FromStr for PartitionKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        KINDS
-            .iter()
-            .find(|(_, name)| *name == text)
-            .map(|(kind, _)| *kind)
-            .ok_or_else(|| {
-                let names: Vec<_> = KINDS.iter().map(|(_, name)| *name).collect();
-                format!(
-                    "there is no partition `{text}`; there are {}",
-                    names.join(", ")
-                )
-            })
+        KINDS.iter().find(|(_, name)| *name == text).map(|(kind, _)| *kind).ok_or_else(|| {
+            let names: Vec<_> = KINDS.iter().map(|(_, name)| *name).collect();
+            format!("there is no partition `{text}`; there are {}", names.join(", "))
+        })
     }
 }
 
@@ -223,9 +198,7 @@ mod tests {
 
     fn cluster_of(count: u32) -> Situation {
         Situation {
-            nodes: (1..=count)
-                .map(|id| (NodeName::new(id), Role::Combined))
-                .collect(),
+            nodes: (1..=count).map(|id| (NodeName::new(id), Role::Combined)).collect(),
             controller: Some(NodeName::new(1)),
             keys: [(
                 Key::from("t-0"),
@@ -239,22 +212,14 @@ mod tests {
     }
 
     fn cuts(kind: PartitionKind, count: u32, seed: u64) -> BTreeSet<Cut> {
-        kind.cuts(
-            &cluster_of(count),
-            None,
-            &mut ChaCha8Rng::seed_from_u64(seed),
-        )
-        .unwrap()
+        kind.cuts(&cluster_of(count), None, &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
     }
 
     /// How many nodes each node can talk to in both directions, itself included.
     fn sees(count: u32, cuts: &BTreeSet<Cut>) -> Vec<usize> {
         let nodes: Vec<_> = (1..=count).map(NodeName::new).collect();
         let open = |a, b| !cuts.contains(&Cut::nodes(a, b)) && !cuts.contains(&Cut::nodes(b, a));
-        nodes
-            .iter()
-            .map(|a| nodes.iter().filter(|b| open(*a, **b)).count())
-            .collect()
+        nodes.iter().map(|a| nodes.iter().filter(|b| open(*a, **b)).count()).collect()
     }
 
     #[test]
@@ -278,10 +243,7 @@ mod tests {
         for count in [5, 7, 9] {
             for seen in sees(count, &cuts(PartitionKind::MajoritiesRing, count, 3)) {
                 let majority = count as usize / 2 + 1;
-                assert!(
-                    (majority..count as usize).contains(&seen),
-                    "{count}: {seen}"
-                );
+                assert!((majority..count as usize).contains(&seen), "{count}: {seen}");
             }
         }
     }
@@ -291,10 +253,7 @@ mod tests {
         let cuts = cuts(PartitionKind::OneWay, 3, 1);
         assert_eq!(cuts.len(), 2);
         for cut in &cuts {
-            assert!(!cuts.contains(&Cut {
-                from: cut.to,
-                to: cut.from
-            }));
+            assert!(!cuts.contains(&Cut { from: cut.to, to: cut.from }));
         }
     }
 
@@ -312,11 +271,6 @@ mod tests {
         for kind in PartitionKind::all() {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        assert!(
-            "ring"
-                .parse::<PartitionKind>()
-                .unwrap_err()
-                .contains("majorities-ring")
-        );
+        assert!("ring".parse::<PartitionKind>().unwrap_err().contains("majorities-ring"));
     }
 }

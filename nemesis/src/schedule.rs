@@ -112,16 +112,8 @@ pub fn schedule(
                 .flatten(),
             choice: rng.random(),
         });
-        steps.push(Step {
-            at_ms: whole_ms(begins),
-            id,
-            action: inject,
-        });
-        steps.push(Step {
-            at_ms: whole_ms(ends),
-            id,
-            action: StepAction::Heal,
-        });
+        steps.push(Step { at_ms: whole_ms(begins), id, action: inject });
+        steps.push(Step { at_ms: whole_ms(ends), id, action: StepAction::Heal });
         begins += interval;
     }
     steps.sort_by_key(|step| (step.at_ms, step.id));
@@ -139,9 +131,7 @@ fn choose_target(plan: &NemesisPlan, fault: FaultKind, rng: &mut impl Rng) -> Op
 
 fn shapes(plan: &NemesisPlan, nodes: usize) -> Vec<PartitionKind> {
     if plan.partitions.is_empty() {
-        PartitionKind::all()
-            .filter(|kind| kind.min_nodes() <= nodes)
-            .collect()
+        PartitionKind::all().filter(|kind| kind.min_nodes() <= nodes).collect()
     } else {
         plan.partitions.clone()
     }

@@ -41,24 +41,13 @@ pub struct ScriptError {
 pub fn parse_script(text: &str) -> Result<Vec<Step>, ScriptError> {
     let mut labels = BTreeMap::new();
     let mut steps: Vec<Step> = Vec::new();
-    let lines = text
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default());
-    let written = lines
-        .flat_map(|line| line.split(';'))
-        .map(str::trim)
-        .filter(|s| !s.is_empty());
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let written = lines.flat_map(|line| line.split(';')).map(str::trim).filter(|s| !s.is_empty());
     for (index, line) in written.enumerate() {
-        let fail = |reason| ScriptError {
-            step: index + 1,
-            text: line.to_owned(),
-            reason,
-        };
+        let fail = |reason| ScriptError { step: index + 1, text: line.to_owned(), reason };
         let step = parse_step(line, index as u64 + 1, &mut labels).map_err(fail)?;
         if steps.last().is_some_and(|last| last.at_ms > step.at_ms) {
-            return Err(fail(
-                "it lies before the step above it; steps go in order of time".into(),
-            ));
+            return Err(fail("it lies before the step above it; steps go in order of time".into()));
         }
         steps.push(step);
     }
@@ -69,9 +58,7 @@ fn parse_step(line: &str, number: u64, labels: &mut BTreeMap<String, u64>) -> Re
     let mut words = line.split_whitespace();
     let time = words.next().unwrap_or_default();
     let at_ms = parse_duration_ms(time.trim_end_matches(':'))?;
-    let verb = words
-        .next()
-        .ok_or("a fault or `heal` must follow the time")?;
+    let verb = words.next().ok_or("a fault or `heal` must follow the time")?;
     let rest: Vec<&str> = words.collect();
     if verb == "heal" {
         let [label] = rest[..] else {
@@ -80,11 +67,7 @@ fn parse_step(line: &str, number: u64, labels: &mut BTreeMap<String, u64>) -> Re
         let id = labels.remove(label).ok_or_else(|| {
             format!("no fault above is named `{label}` (or it is healed already)")
         })?;
-        return Ok(Step {
-            at_ms,
-            id,
-            action: StepAction::Heal,
-        });
+        return Ok(Step { at_ms, id, action: StepAction::Heal });
     }
     let fault: FaultKind = verb.parse()?;
     let (what, label) = match rest[..] {
@@ -105,28 +88,15 @@ fn parse_step(line: &str, number: u64, labels: &mut BTreeMap<String, u64>) -> Re
     if let Some(label) = label
         && labels.insert(label.to_owned(), number).is_some()
     {
-        return Err(format!(
-            "`{label}` names a fault above that is not healed yet"
-        ));
+        return Err(format!("`{label}` names a fault above that is not healed yet"));
     }
-    let inject = Inject {
-        fault,
-        target,
-        partition,
-        choice: number,
-    };
-    Ok(Step {
-        at_ms,
-        id: number,
-        action: StepAction::Inject(inject),
-    })
+    let inject = Inject { fault, target, partition, choice: number };
+    Ok(Step { at_ms, id: number, action: StepAction::Inject(inject) })
 }
 
 /// `500ms`, `5s`, `2m`, `1h`, in milliseconds.
 fn parse_duration_ms(text: &str) -> Result<u64, String> {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor = match unit {
         "ms" => 1,
@@ -158,16 +128,9 @@ mod tests {
             .collect();
         assert_eq!(
             seen,
-            [
-                (5_000, 1, false),
-                (15_000, 2, false),
-                (20_000, 1, true),
-                (25_000, 4, false)
-            ]
+            [(5_000, 1, false), (15_000, 2, false), (20_000, 1, true), (25_000, 4, false)]
         );
-        let StepAction::Inject(last) = &steps[3].action else {
-            panic!("not an injection")
-        };
+        let StepAction::Inject(last) = &steps[3].action else { panic!("not an injection") };
         assert_eq!(last.partition, Some(PartitionKind::Halves));
     }
 

@@ -29,19 +29,11 @@ pub struct Situation {
 impl Situation {
     /// Nodes that hold replicas.
     pub fn brokers(&self) -> Vec<NodeName> {
-        self.nodes
-            .iter()
-            .filter(|(_, role)| role.is_broker())
-            .map(|(name, _)| *name)
-            .collect()
+        self.nodes.iter().filter(|(_, role)| role.is_broker()).map(|(name, _)| *name).collect()
     }
 
     /// Nodes that vote on the metadata log.
     pub fn controllers(&self) -> Vec<NodeName> {
-        self.nodes
-            .iter()
-            .filter(|(_, role)| role.is_controller())
-            .map(|(name, _)| *name)
-            .collect()
+        self.nodes.iter().filter(|(_, role)| role.is_controller()).map(|(name, _)| *name).collect()
     }
 }

@@ -97,20 +97,13 @@ impl Target {
             Self::Followers(key) => {
                 let (key, leadership) = choose_key(situation, key.as_ref(), rng)?;
                 let leader = leadership.leader.ok_or(TargetError::Leaderless(key))?;
-                leadership
-                    .replicas
-                    .iter()
-                    .copied()
-                    .filter(|node| *node != leader)
-                    .collect()
+                leadership.replicas.iter().copied().filter(|node| *node != leader).collect()
             }
             Self::Controller => {
                 BTreeSet::from([situation.controller.ok_or(TargetError::NoController)?])
             }
             Self::Nodes(nodes) => {
-                if let Some(missing) = nodes
-                    .iter()
-                    .find(|node| !situation.nodes.contains_key(node))
+                if let Some(missing) = nodes.iter().find(|node| !situation.nodes.contains_key(node))
                 {
                     return Err(TargetError::NoSuchNode(*missing));
                 }
@@ -133,10 +126,7 @@ pub(crate) fn choose_key<'a>(
             .map(|leadership| (key.clone(), leadership))
             .ok_or_else(|| TargetError::NoSuchKey(key.clone()));
     }
-    let led = situation
-        .keys
-        .iter()
-        .filter(|(_, leadership)| leadership.leader.is_some());
+    let led = situation.keys.iter().filter(|(_, leadership)| leadership.leader.is_some());
     if let Some((key, leadership)) = led.choose(rng) {
         return Ok((key.clone(), leadership));
     }
@@ -189,10 +179,8 @@ impl FromStr for Target {
             "leader" => Ok(Self::Leader(key)),
             "followers" => Ok(Self::Followers(key)),
             nodes => {
-                let named: Result<BTreeSet<_>, _> = nodes
-                    .split('+')
-                    .map(|node| NodeName::try_from(node.to_owned()))
-                    .collect();
+                let named: Result<BTreeSet<_>, _> =
+                    nodes.split('+').map(|node| NodeName::try_from(node.to_owned())).collect();
                 named.map(Self::Nodes).map_err(|_| {
                     format!(
                         "there is no target `{text}`; there are one, minority, majority, all, \
@@ -245,9 +233,7 @@ mod tests {
 
     fn resolve(text: &str, seed: u64) -> BTreeSet<NodeName> {
         let target: Target = text.parse().unwrap();
-        target
-            .resolve(&five(), &mut ChaCha8Rng::seed_from_u64(seed))
-            .unwrap()
+        target.resolve(&five(), &mut ChaCha8Rng::seed_from_u64(seed)).unwrap()
     }
 
     #[test]
@@ -264,10 +250,7 @@ mod tests {
     #[test]
     fn roles_are_looked_up_when_it_fires() {
         assert_eq!(resolve("leader", 1), [NodeName::new(2)].into());
-        assert_eq!(
-            resolve("followers:t-0", 1),
-            [1, 3].map(NodeName::new).into()
-        );
+        assert_eq!(resolve("followers:t-0", 1), [1, 3].map(NodeName::new).into());
         assert_eq!(resolve("controller", 1), [NodeName::new(4)].into());
         assert_eq!(resolve("n1+n5", 1), [1, 5].map(NodeName::new).into());
     }
@@ -292,27 +275,10 @@ mod tests {
 
     #[test]
     fn text_and_target_convert_both_ways() {
-        for text in [
-            "one",
-            "leader",
-            "leader:orders-0",
-            "followers:a-b-1",
-            "n1+n2",
-            "controller",
-        ] {
+        for text in ["one", "leader", "leader:orders-0", "followers:a-b-1", "n1+n2", "controller"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-        assert!(
-            "one:t-0"
-                .parse::<Target>()
-                .unwrap_err()
-                .contains("takes no key")
-        );
-        assert!(
-            "everyone"
-                .parse::<Target>()
-                .unwrap_err()
-                .contains("followers[:KEY]")
-        );
+        assert!("one:t-0".parse::<Target>().unwrap_err().contains("takes no key"));
+        assert!("everyone".parse::<Target>().unwrap_err().contains("followers[:KEY]"));
     }
 }

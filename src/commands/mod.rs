@@ -1,10 +1,14 @@
 //! What each command does.
 
+mod cluster;
+mod image;
+mod lists;
 mod test;
 
+use std::io::{self, Write as _};
 use std::process::ExitStatus;
 
-use cluster::namespaces::sandbox;
+use ::cluster::namespaces::sandbox;
 
 use crate::cli::{Cli, Command};
 use crate::exit::{Exit, Failure};
@@ -16,15 +20,17 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Test(args) => test::test(&args),
+        Command::Cluster(command) => cluster::dispatch(command),
+        Command::Image(command) => image::dispatch(&command),
+        Command::Nemeses => Ok(lists::nemeses()),
+        Command::Workloads => Ok(lists::workloads()),
         _ => Err(Failure::internal("not yet")),
     }
 }
 
 /// Runs this program again inside namespaces of its own, and ends as it ends.
 fn in_sandbox() -> Result<Exit, Failure> {
-    sandbox::run_inside()
-        .map_err(Failure::from)
-        .and_then(exit_of)
+    sandbox::run_inside().map_err(Failure::from).and_then(exit_of)
 }
 
 fn exit_of(status: ExitStatus) -> Result<Exit, Failure> {
@@ -37,12 +43,9 @@ fn exit_of(status: ExitStatus) -> Result<Exit, Failure> {
         Exit::Unavailable,
         Exit::Internal,
     ];
-    status
-        .code()
-        .and_then(|code| exits.into_iter().find(|exit| *exit as i32 == code))
-        .ok_or_else(|| {
-            Failure::internal(format!("the driver inside the namespaces ended: {status}"))
-        })
+    status.code().and_then(|code| exits.into_iter().find(|exit| *exit as i32 == code)).ok_or_else(
+        || Failure::internal(format!("the driver inside the namespaces ended: {status}")),
+    )
 }
 
 /// The runtime that commands run on.
@@ -52,4 +55,15 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::internal(format!("no threads can be started: {error}")))
+}
+
+/// Prints a result on standard output.
+fn print(text: &str) {
+    // Whoever closed our output does not want to read on.
+    let _ = writeln!(io::stdout().lock(), "{}", text.trim_end());
+}
+
+/// Tells, on standard error, what takes time before anything is logged.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "highwater: {text}");
 }

@@ -39,11 +39,7 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
     let run_dir = RunDir::create(&args.results, &plan.name)?;
     let console = Console::begin(&args.output, Some(run_dir.path()))
         .map_err(|error| Failure::internal(format!("driver.log cannot be written: {error}")))?;
-    info!(
-        "seed {}; the run is stored in {}",
-        plan.seed,
-        run_dir.path().display()
-    );
+    info!("seed {}; the run is stored in {}", plan.seed, run_dir.path().display());
     let prepared = prepare(&plan.cluster)?;
     let mut test = TestFile {
         versions: versions(&prepared),
@@ -78,13 +74,11 @@ fn versions(prepared: &Prepared) -> BTreeMap<String, String> {
         versions.insert("java".to_owned(), format!("{version} ({})", path.display()));
     }
     if let Some(image) = &prepared.image {
-        versions.insert("image".to_owned(), image.clone());
+        versions.insert("image".to_owned(), image.reference());
     }
     if let Ok(uname) = Command::new("uname").arg("-srm").output() {
-        versions.insert(
-            "kernel".to_owned(),
-            String::from_utf8_lossy(&uname.stdout).trim().to_owned(),
-        );
+        versions
+            .insert("kernel".to_owned(), String::from_utf8_lossy(&uname.stdout).trim().to_owned());
     }
     versions
 }

@@ -4,10 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cluster::docker::{
+    Docker, Engine, ImageChoice, Lifetime, Sweep, ensure_image, preflight, remove_leftovers,
+};
 use cluster::kafka::{Distribution, DistributionError, Kafka, KafkaOptions};
 use cluster::namespaces::Namespaces;
 use cluster::probe::{self, TopicSpec};
-use cluster::{Backend, Cluster};
+use cluster::{Backend, BackendError, Cluster};
 use history::Key;
 use tracing::info;
 
@@ -21,7 +24,7 @@ pub(crate) struct Prepared {
     /// Kafka and a Java, as the nodes see them.
     pub(crate) distribution: Distribution,
     /// The image, for containers.
-    pub(crate) image: Option<String>,
+    pub(crate) image: Option<ImageChoice>,
 }
 
 /// Checks the machine and gets hold of the system; blocks. Called again inside the sandbox, where
@@ -37,19 +40,27 @@ pub(crate) fn prepare(plan: &ClusterPlan) -> Result<Prepared, Failure> {
         let distribution =
             Distribution::resolve(&plan.version, plan.kafka_home.as_deref(), &mut told)
                 .map_err(unavailable)?;
-        return Ok(Prepared {
-            distribution,
-            image: None,
-        });
+        return Ok(Prepared { distribution, image: None });
     }
     let image = match &plan.kafka_image {
-        Some(image) => image.clone(),
-        None => format!("highwater-kafka:{}", plan.version),
+        Some(image) => ImageChoice::Named(image.clone()),
+        None => ImageChoice::Kafka(plan.version.clone()),
     };
-    Ok(Prepared {
-        distribution: Distribution::in_image(&plan.version),
-        image: Some(image),
-    })
+    Ok(Prepared { distribution: Distribution::in_image(&plan.version), image: Some(image) })
+}
+
+/// What [`bring_up`] needs to know.
+pub(crate) struct BringUp<'a> {
+    /// The cluster.
+    pub(crate) plan: &'a ClusterPlan,
+    /// Seed of its id.
+    pub(crate) seed: u64,
+    /// Where the nodes' folders lie, absolute.
+    pub(crate) dir: &'a Path,
+    /// Topics to make.
+    pub(crate) topics: &'a [TopicSpec],
+    /// How long containers are meant to live.
+    pub(crate) lifetime: Lifetime,
 }
 
 /// Brings a cluster up, with topics at full ISR; how long that took.
@@ -60,21 +71,17 @@ pub(crate) fn prepare(plan: &ClusterPlan) -> Result<Prepared, Failure> {
 /// # Errors
 /// Unavailable: what was awaited, and the end of the log of the node that is to blame.
 pub(crate) async fn bring_up(
-    plan: &ClusterPlan,
+    how: &BringUp<'_>,
     prepared: Prepared,
-    seed: u64,
-    dir: &Path,
-    topics: &[TopicSpec],
     made: impl FnOnce(&Arc<Cluster>) -> Result<(), Failure>,
 ) -> Result<(Arc<Cluster>, Duration), Failure> {
-    let backend: Arc<dyn Backend> = match prepared.image {
+    let BringUp { plan, seed, dir, topics, lifetime } = *how;
+    let backend: Arc<dyn Backend> = match &prepared.image {
         None => Arc::new(Namespaces::new()),
-        Some(_image) => return Err(Failure::internal("docker: not yet")),
+        Some(choice) => Arc::new(containers(choice, dir, lifetime).await?),
     };
-    let options = KafkaOptions {
-        overrides: plan.system_config.clone(),
-        stock_timeouts: plan.stock_timeouts,
-    };
+    let options =
+        KafkaOptions { overrides: plan.system_config.clone(), stock_timeouts: plan.stock_timeouts };
     let system = Box::new(Kafka::new(prepared.distribution, options, seed));
     let keys = keys_of(topics);
     let begun = Instant::now();
@@ -90,21 +97,27 @@ pub(crate) async fn bring_up(
         cluster.system().version(),
         cluster.backend().name()
     );
-    cluster
-        .start_all()
-        .await
-        .map_err(|error| Failure::unavailable(error.to_string()))?;
-    await_ready(
-        &cluster,
-        &keys,
-        topics,
-        Duration::from_millis(plan.ready_limit_ms),
-        begun,
-    )
-    .await?;
+    cluster.start_all().await.map_err(|error| Failure::unavailable(error.to_string()))?;
+    await_ready(&cluster, &keys, topics, Duration::from_millis(plan.ready_limit_ms), begun).await?;
     let took = begun.elapsed();
     info!("ready after {:.1} s", took.as_secs_f64());
     Ok((cluster, took))
+}
+
+async fn containers(
+    choice: &ImageChoice,
+    dir: &Path,
+    lifetime: Lifetime,
+) -> Result<Docker, BackendError> {
+    preflight().await?;
+    let engine = Engine::connect().await?;
+    let removed = remove_leftovers(&engine, Sweep::OwnerGone).await?;
+    if !removed.is_empty() {
+        let names = [removed.containers, removed.networks].concat();
+        info!("removed what a killed run left behind: {}", names.join(", "));
+    }
+    let image = ensure_image(&engine, choice, &|text: &str| info!("{text}")).await?;
+    Docker::new(engine, &run_id(dir), &image.reference, lifetime)
 }
 
 async fn await_ready(
@@ -116,16 +129,10 @@ async fn await_ready(
 ) -> Result<(), Failure> {
     let left = || limit.saturating_sub(begun.elapsed());
     let nodes = cluster.nodes();
-    probe::await_brokers(nodes, left())
-        .await
-        .map_err(Failure::unavailable)?;
+    probe::await_brokers(nodes, left()).await.map_err(Failure::unavailable)?;
     if !topics.is_empty() {
-        probe::create_topics(nodes, topics, left())
-            .await
-            .map_err(Failure::unavailable)?;
-        probe::await_full_isr(nodes, keys, left())
-            .await
-            .map_err(Failure::unavailable)?;
+        probe::create_topics(nodes, topics, left()).await.map_err(Failure::unavailable)?;
+        probe::await_full_isr(nodes, keys, left()).await.map_err(Failure::unavailable)?;
     }
     let links = cluster.network().reset().await?;
     if let Some(broken) = links.iter().find(|link| link.holds() != Some(true)) {
@@ -144,13 +151,8 @@ fn keys_of(topics: &[TopicSpec]) -> Vec<Key> {
         .collect()
 }
 
-/// Names containers and networks: the run's folder says when and what.
-fn run_id(dir: &Path) -> String {
-    let text = dir
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
-    let legal: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
-    format!("{legal}-{}", std::process::id())
+/// Names containers and networks after the run's folder.
+pub(crate) fn run_id(dir: &Path) -> String {
+    let text = dir.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    text.chars().filter(char::is_ascii_alphanumeric).collect()
 }

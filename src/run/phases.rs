@@ -11,6 +11,7 @@ use std::time::Duration;
 use checkers::Verdict;
 use client::{QueueClients, Stop};
 use cluster::Cluster;
+use cluster::docker::Lifetime;
 use cluster::probe::{TopicSpec, await_recovery};
 use history::{Draft, Function, Key, Kind, Process, Record, Value};
 use nemesis::{ActiveFaults, Conductor};
@@ -18,7 +19,7 @@ use serde_json::json;
 use tokio::sync::{OnceCell, watch};
 use tracing::{info, warn};
 
-use super::bring_up::{Prepared, bring_up};
+use super::bring_up::{BringUp, Prepared, bring_up};
 use super::judge::judge;
 use crate::console::{Console, Watched};
 use crate::exit::Failure;
@@ -56,13 +57,8 @@ pub(crate) async fn run_test(
 ) -> Result<Ended, Failure> {
     let recorder = Recorder::create(run_dir.path())
         .map_err(|error| Failure::internal(format!("{}: {error}", run_dir.path().display())))?;
-    let run = Run {
-        plan,
-        run_dir,
-        recorder: Arc::new(recorder),
-        interrupts,
-        cluster: OnceCell::new(),
-    };
+    let run =
+        Run { plan, run_dir, recorder: Arc::new(recorder), interrupts, cluster: OnceCell::new() };
     let outcome = tokio::select! {
         biased;
         () = interrupts.aborted() => None,
@@ -80,9 +76,7 @@ pub(crate) async fn run_test(
         Some(result) => result?,
     }
     closed.map_err(|error| {
-        Failure::internal(format!(
-            "{error}; free some space and run again with the same --seed"
-        ))
+        Failure::internal(format!("{error}; free some space and run again with the same --seed"))
     })?;
     let verdict = judge(&run_dir.history())?;
     Ok(Ended::Judged(Box::new(verdict)))
@@ -114,12 +108,9 @@ impl Run<'_> {
             cluster = self.bring_up(prepared, test) => cluster?,
         };
         let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
-        let clients = QueueClients::new(
-            self.plan.queue.clone(),
-            &cluster.bootstrap(),
-            Arc::clone(&recorder),
-        )
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        let clients =
+            QueueClients::new(self.plan.queue.clone(), &cluster.bootstrap(), Arc::clone(&recorder))
+                .map_err(|error| Failure::usage(error.to_string()))?;
         let faults = Arc::new(ActiveFaults::default());
         let (phase, watched_phase) = watch::channel("running");
         let progress = console.watch(Watched {
@@ -153,15 +144,14 @@ impl Run<'_> {
             test.settings = json!(cluster.settings());
             self.run_dir.write_test(test).map_err(Failure::from)
         };
-        let (cluster, took) = bring_up(
-            &self.plan.cluster,
-            prepared,
-            self.plan.seed,
+        let how = BringUp {
+            plan: &self.plan.cluster,
+            seed: self.plan.seed,
             dir,
-            &topics,
-            written,
-        )
-        .await?;
+            topics: &topics,
+            lifetime: Lifetime::Driver,
+        };
+        let (cluster, took) = bring_up(&how, prepared, written).await?;
         test.ready_ms = u64::try_from(took.as_millis()).ok();
         self.run_dir.write_test(test)?;
         Ok(cluster)
@@ -238,27 +228,18 @@ impl Run<'_> {
     async fn read_back(&self, clients: &QueueClients, keys: &[Key]) -> Result<(), Failure> {
         let stop = Stop::new();
         let failed = |error: client::ClientError| Failure::internal(error.to_string());
-        let closing = clients
-            .closing_writes(keys, CLOSING_LIMIT, &stop)
-            .await
-            .map_err(failed)?;
+        let closing = clients.closing_writes(keys, CLOSING_LIMIT, &stop).await.map_err(failed)?;
         for (key, result) in &closing {
             if let Err(reason) = result {
                 warn!("{key}: no closing write was acknowledged: {reason}");
             }
         }
-        let unread = clients
-            .final_reads(keys, &closing, FINAL_READS_LIMIT, &stop)
-            .await
-            .map_err(failed)?;
+        let unread =
+            clients.final_reads(keys, &closing, FINAL_READS_LIMIT, &stop).await.map_err(failed)?;
         for (key, reason) in &unread {
             warn!("{key}: not read to its end: {reason}");
         }
-        info!(
-            "read {} of {} keys to their end",
-            keys.len() - unread.len(),
-            keys.len()
-        );
+        info!("read {} of {} keys to their end", keys.len() - unread.len(), keys.len());
         Ok(())
     }
 

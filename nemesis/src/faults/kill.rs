@@ -16,10 +16,7 @@ pub(crate) struct Kill {
 
 impl Kill {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self {
-            nodes,
-            struck: BTreeSet::new(),
-        }
+        Self { nodes, struck: BTreeSet::new() }
     }
 }
 
@@ -35,10 +32,7 @@ impl Fault for Kill {
             }
         }
         for node in &self.struck {
-            let gone = cluster
-                .backend()
-                .wait_exit(*node, cluster::KILL_DEADLINE)
-                .await;
+            let gone = cluster.backend().wait_exit(*node, cluster::KILL_DEADLINE).await;
             parts.add(node, gone.map(|code| json!({ "gone": true, "code": code })));
         }
         Outcome::of_injection(parts)

@@ -61,30 +61,14 @@ impl Outcome {
 
     /// An injection is installed if it holds anywhere.
     fn of_injection(parts: Parts) -> Self {
-        let status = if parts.evidence.is_empty() {
-            Status::Skipped
-        } else {
-            Status::Installed
-        };
-        Self {
-            status,
-            evidence: parts.evidence,
-            problems: parts.problems,
-        }
+        let status = if parts.evidence.is_empty() { Status::Skipped } else { Status::Installed };
+        Self { status, evidence: parts.evidence, problems: parts.problems }
     }
 
     /// A heal is complete or it has failed.
     fn of_heal(parts: Parts) -> Self {
-        let status = if parts.problems.is_empty() {
-            Status::Healed
-        } else {
-            Status::Failed
-        };
-        Self {
-            status,
-            evidence: parts.evidence,
-            problems: parts.problems,
-        }
+        let status = if parts.problems.is_empty() { Status::Healed } else { Status::Failed };
+        Self { status, evidence: parts.evidence, problems: parts.problems }
     }
 }
 

@@ -32,26 +32,18 @@ impl Fault for Partition {
                     (true, false) => Status::Installed,
                     _ => Status::Indeterminate,
                 };
-                Outcome {
-                    status,
-                    evidence: parts.evidence,
-                    problems: parts.problems,
-                }
+                Outcome { status, evidence: parts.evidence, problems: parts.problems }
             }
-            Err(error) => Outcome {
-                status: Status::Indeterminate,
-                ..Outcome::skipped(error.to_string())
-            },
+            Err(error) => {
+                Outcome { status: Status::Indeterminate, ..Outcome::skipped(error.to_string()) }
+            }
         }
     }
 
     async fn heal(&mut self, cluster: &Cluster) -> Outcome {
         match cluster.network().heal(self.id).await {
             Ok(reports) => Outcome::of_heal(parts_of(&reports)),
-            Err(error) => Outcome {
-                status: Status::Failed,
-                ..Outcome::skipped(error.to_string())
-            },
+            Err(error) => Outcome { status: Status::Failed, ..Outcome::skipped(error.to_string()) },
         }
     }
 }
@@ -64,9 +56,7 @@ fn parts_of(reports: &[LinkReport]) -> Parts {
             Some(true) => Ok(json!("no packet arrives")),
             Some(false) if report.shall_pass => Err("packets do not arrive, though they should"),
             Some(false) => Err("packets still arrive, though they should not"),
-            None => Ok(json!(
-                "an end does not run now; the rules are set before it starts"
-            )),
+            None => Ok(json!("an end does not run now; the rules are set before it starts")),
         };
         parts.add(&report.link, told);
     }

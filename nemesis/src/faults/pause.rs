@@ -17,10 +17,7 @@ pub(crate) struct Pause {
 
 impl Pause {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self {
-            nodes,
-            struck: BTreeSet::new(),
-        }
+        Self { nodes, struck: BTreeSet::new() }
     }
 }
 
@@ -28,10 +25,8 @@ impl Pause {
 impl Fault for Pause {
     async fn inject(&mut self, cluster: &Cluster) -> Outcome {
         let mut parts = Parts::default();
-        let pauses = self
-            .nodes
-            .iter()
-            .map(|node| async { (*node, cluster.backend().pause(*node).await) });
+        let pauses =
+            self.nodes.iter().map(|node| async { (*node, cluster.backend().pause(*node).await) });
         for (node, paused) in join_all(pauses).await {
             if parts.add(&node, paused.map(|()| json!({ "frozen": true }))) {
                 self.struck.insert(node);
@@ -45,11 +40,9 @@ impl Fault for Pause {
         for node in &self.struck {
             let told = match cluster.backend().status(*node).await {
                 // Another fault killed it meanwhile, and maybe started it again.
-                Ok(cluster::Status::Paused { .. }) => cluster
-                    .backend()
-                    .resume(*node)
-                    .await
-                    .map(|()| json!({ "runs": true })),
+                Ok(cluster::Status::Paused { .. }) => {
+                    cluster.backend().resume(*node).await.map(|()| json!({ "runs": true }))
+                }
                 Ok(status) => Ok(json!({ "not frozen any more": format!("{status:?}") })),
                 Err(error) => Err(error),
             };

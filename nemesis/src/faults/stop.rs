@@ -22,10 +22,7 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self {
-            nodes,
-            struck: BTreeSet::new(),
-        }
+        Self { nodes, struck: BTreeSet::new() }
     }
 }
 
