@@ -330,11 +330,7 @@ mod tests {
     use super::*;
 
     fn line(body: Draft) -> String {
-        let event = Event {
-            index: 7,
-            time_ns: 1_500,
-            body,
-        };
+        let event = Event { index: 7, time_ns: 1_500, body };
         serde_json::to_string(&event).unwrap()
     }
 
@@ -345,10 +341,7 @@ mod tests {
             Process::Client(3),
             Kind::Invoke,
             Function::Send,
-            Value::Ops(vec![MicroOp::Send {
-                key: key.clone(),
-                value: 17,
-            }]),
+            Value::Ops(vec![MicroOp::Send { key: key.clone(), value: 17 }]),
         );
         assert_eq!(
             line(invoke),
@@ -358,11 +351,7 @@ mod tests {
             Process::Client(3),
             Kind::Ok,
             Function::Send,
-            Value::Ops(vec![MicroOp::Sent {
-                key,
-                offset: Some(42),
-                value: 17,
-            }]),
+            Value::Ops(vec![MicroOp::Sent { key, offset: Some(42), value: 17 }]),
         );
         assert_eq!(
             line(ok),
@@ -382,10 +371,7 @@ mod tests {
                 vec![(40, 12), (42, 17)],
             )]))]),
         );
-        poll.rebalance_log = vec![Rebalance {
-            event: RebalanceKind::Revoke,
-            keys: vec![key],
-        }];
+        poll.rebalance_log = vec![Rebalance { event: RebalanceKind::Revoke, keys: vec![key] }];
         assert_eq!(
             line(poll),
             r#"{"index":7,"time":1500,"process":3,"type":"ok","f":"poll","value":[["poll",{"orders-0":[[40,12],[42,17]]}]],"rebalance-log":[{"event":"revoke","keys":["orders-0"]}]}"#

@@ -4,9 +4,11 @@
 //! `Read`, writers take `Write`, and time is handed in.
 #![forbid(unsafe_code)]
 
+mod error;
 mod event;
 mod record;
 
+pub use error::ReadError;
 pub use event::{
     Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
 };
