@@ -92,8 +92,12 @@ impl Consumer {
             if subscribes { plan.group.clone() } else { format!("{}-assign-{number}", plan.group) };
         let instance = (subscribes && plan.static_membership).then_some(client_id.as_str());
         let config = config::consumer(plan, &self.setting.bootstrap, &client_id, &group, instance);
-        let context =
-            GroupContext::new(Arc::clone(&self.setting.keys), plan.commits, self.from_beginning);
+        let context = GroupContext::new(
+            &self.setting.journal,
+            &self.setting.keys,
+            plan.commits,
+            self.from_beginning,
+        );
         Reader::start(&config, &self.setting.keys, context)
     }
 
@@ -326,9 +330,9 @@ impl Consumer {
         self.setting.keys.index(topic, partition)
     }
 
-    /// Commits what was read, and waits for the answer.
+    /// Commits what was read, unless the last commit is still on its way.
     fn commit(&mut self) {
-        let Some(client) = &self.client else {
+        let Some(client) = self.client.as_ref().filter(|c| !c.is_committing()) else {
             return;
         };
         let uncommitted = std::mem::take(&mut self.uncommitted);
@@ -337,8 +341,7 @@ impl Consumer {
             Some((target.topic.as_str(), target.partition, offset))
         });
         if let Err(error) = client.commit(targets) {
-            tracing::debug!(consumer = self.number, %error, "a commit was not acknowledged");
-            self.setting.journal.live().failed_commits.fetch_add(1, Relaxed);
+            tracing::warn!(consumer = self.number, %error, "a commit could not be made");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The last reads of a run: every key, from its beginning to its end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use history::{Draft, Function, Key, Kind, MicroOp, Process, Value};
@@ -224,7 +223,7 @@ impl<'a> TopicReader<'a> {
             &format!("{}-final", plan.group),
             None,
         );
-        let context = GroupContext::new(Arc::clone(&self.setting.keys), false, true);
+        let context = GroupContext::new(&self.setting.journal, &self.setting.keys, false, true);
         let client = Reader::start(&config, &self.setting.keys, context)?;
         let mut list = TopicPartitionList::new();
         for partition in partitions {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use history::{Rebalance, RebalanceKind};
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, RebalanceProtocol};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
+use crate::journal::Journal;
 use crate::keys::KeyTable;
 use crate::logs;
 
@@ -25,15 +26,38 @@ pub(crate) struct GroupContext {
     /// The next partitions are to be read from their beginning, whatever was committed.
     from_beginning: AtomicBool,
     log: Mutex<Vec<Rebalance>>,
+    /// A commit has been sent and not been answered.
+    commit_open: AtomicBool,
+    journal: Arc<Journal>,
 }
 
 impl GroupContext {
-    pub(crate) fn new(keys: Arc<KeyTable>, commits: bool, from_beginning: bool) -> Self {
+    pub(crate) fn new(
+        journal: &Arc<Journal>,
+        keys: &Arc<KeyTable>,
+        commits: bool,
+        from_beginning: bool,
+    ) -> Self {
         Self {
-            keys,
+            keys: Arc::clone(keys),
             commits,
             from_beginning: AtomicBool::new(from_beginning),
             log: Mutex::default(),
+            commit_open: AtomicBool::new(false),
+            journal: Arc::clone(journal),
+        }
+    }
+
+    pub(crate) fn is_commit_open(&self) -> bool {
+        self.commit_open.load(Ordering::Relaxed)
+    }
+
+    /// Commits `offsets` without waiting: a coordinator that is away would hold up the reads
+    /// that matter most, those during a fault.
+    pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>, offsets: &TopicPartitionList) {
+        self.commit_open.store(true, Ordering::Relaxed);
+        if let Err(error) = consumer.commit(offsets, CommitMode::Async) {
+            self.commit_callback(Err(error), offsets);
         }
     }
 
@@ -123,6 +147,15 @@ impl ClientContext for GroupContext {
 }
 
 impl ConsumerContext for GroupContext {
+    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
+        self.commit_open.store(false, Ordering::Relaxed);
+        if let Err(error) = result {
+            tracing::debug!(%error, "a commit was not acknowledged");
+            let live = self.journal.live();
+            live.failed_commits.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,

@@ -84,3 +84,32 @@ impl ProcessPool {
         free.insert(process);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Deaf;
+
+    impl Record for Deaf {
+        fn record(&self, _: Draft) -> u64 {
+            0
+        }
+
+        fn now_ns(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn the_lowest_free_process_is_taken_and_retired_ones_never_return() {
+        let live = Arc::new(LiveStats::new(&[]));
+        let pool = ProcessPool::new(Arc::new(Journal::new(Arc::new(Deaf), live)));
+        let (first, second, third) = (pool.take(), pool.take(), pool.take());
+        pool.give_back(third);
+        pool.give_back(first);
+        assert_eq!(pool.take(), first);
+        assert_eq!(pool.take(), third);
+        assert!(pool.take() > third, "{second} is retired");
+    }
+}

@@ -52,3 +52,17 @@ impl KeyTable {
             .map_or_else(|| Key::new(topic, partition), |target| target.key.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_both_ways() {
+        let table = KeyTable::new(&[Key::new("a-b", 0), "nonsense".into(), Key::new("c", 1)]);
+        assert_eq!(table.index("c", 1), Some(1));
+        assert_eq!(table.get(0).map(|target| target.topic.as_str()), Some("a-b"));
+        assert_eq!(table.index("c", 0), None);
+        assert_eq!(table.key("x", 9), Key::from("x-9"));
+    }
+}

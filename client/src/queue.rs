@@ -20,8 +20,8 @@ use crate::sender::Sender;
 use crate::stop::Stop;
 use crate::values::NextValues;
 
-/// How long consumers may take to end the operation they are in: longer than a commit that
-/// waits for a coordinator.
+/// How long consumers may take to end the operation they are in: longer than an assign that
+/// asks a coordinator for committed offsets.
 const CONSUMER_END_LIMIT: Duration = Duration::from_secs(20);
 /// How long dropped clients may take to say good-bye.
 const GOOD_BYE_LIMIT: Duration = Duration::from_secs(5);

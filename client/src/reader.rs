@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use history::{Key, Pair, Rebalance};
 use rdkafka::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
@@ -135,7 +135,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Commits `offsets` (topic, partition, the next offset to read), and waits for the answer.
+    /// Has the last commit not been answered yet?
+    pub(crate) fn is_committing(&self) -> bool {
+        self.consumer.context().is_commit_open()
+    }
+
+    /// Commits `offsets` (topic, partition, the next offset to read), without waiting.
     pub(crate) fn commit<'a>(
         &self,
         offsets: impl Iterator<Item = (&'a str, i32, i64)>,
@@ -144,7 +149,8 @@ impl Reader {
         for (topic, partition, offset) in offsets {
             list.add_partition_offset(topic, partition, Offset::Offset(offset))?;
         }
-        self.consumer.commit(&list, CommitMode::Sync)
+        self.consumer.context().commit(&self.consumer, &list);
+        Ok(())
     }
 }
 

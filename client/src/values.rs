@@ -24,3 +24,17 @@ impl NextValues {
         self.0.get(key).map_or(0, |next| next.fetch_add(1, Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_value_follows_all_that_were_used() {
+        let values = NextValues::new(2);
+        values.used(0, 7);
+        values.used(0, 3);
+        assert_eq!((values.fresh(0), values.fresh(0)), (8, 9));
+        assert_eq!(values.fresh(1), 0);
+    }
+}

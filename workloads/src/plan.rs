@@ -91,9 +91,9 @@ pub struct ProducerPlan {
     /// settings allow it, which is acks=all, at least one retry and at most five requests in
     /// flight.
     pub idempotence: Option<bool>,
-    /// How long a batch waits to fill up, in milliseconds. Default: 25; Kafka's own is 5.
-    /// librdkafka sends one request for each batch and spins through the last fraction of a
-    /// millisecond of each wait, so what a client costs goes with the number of batches.
+    /// How long a batch waits to fill up, in milliseconds. Default: 5, Kafka's own. librdkafka
+    /// spins through the last fraction of a millisecond of each wait, so small batches cost CPU;
+    /// one request in flight makes them grow under load.
     pub linger_ms: u32,
     /// Largest batch, in bytes. Default: 1,000,000.
     pub batch_bytes: u32,
@@ -125,7 +125,7 @@ impl Default for ProducerPlan {
         Self {
             acks: Acks::All,
             idempotence: None,
-            linger_ms: 25,
+            linger_ms: 5,
             batch_bytes: 1_000_000,
             batch_records: 10_000,
             retries: None,
@@ -182,7 +182,8 @@ pub enum Isolation {
 pub struct ConsumerPlan {
     /// How they choose what they read. Default: mixed.
     pub mode: ConsumerMode,
-    /// Is what was polled committed, at the end of polls? Default: yes.
+    /// Is what was polled committed, at the end of polls and without waiting for the answer?
+    /// Default: yes.
     pub commits: bool,
     /// Shortest time between two commits of a consumer, in milliseconds; 0 = commit at the end
     /// of every poll, which costs a replicated write each. Default: 500.
