@@ -2,6 +2,7 @@
 
 pub mod backend;
 mod cluster;
+pub mod docker;
 pub mod kafka;
 pub mod namespaces;
 mod netns;
