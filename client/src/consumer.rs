@@ -178,13 +178,11 @@ impl Consumer {
         let done = self.apply_setup(seek);
         let kind = match &done {
             Ok(()) => Kind::Ok,
-            // Without a client nothing can have been done.
-            Err(KafkaError::ClientCreation(_) | KafkaError::ClientConfig(..)) => Kind::Fail,
-            Err(_) => Kind::Info,
+            Err(refused) => refused.kind,
         };
         let mut event = self.complete(kind, function, value);
         event.seek_to_beginning = seek;
-        event.error = done.as_ref().err().map(error_text);
+        event.error = done.err().map(|refused| error_text(&refused.reason));
         self.setting.journal.record(event);
         match kind {
             Kind::Ok => {
@@ -204,10 +202,10 @@ impl Consumer {
         Value::Names(targets.map(|target| target.key.as_str().into()).collect())
     }
 
-    fn apply_setup(&mut self, seek: bool) -> KafkaResult<()> {
+    fn apply_setup(&mut self, seek: bool) -> Result<(), Refused> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => self.fresh_client()?,
+            None => self.fresh_client().map_err(Refused::before)?,
         };
         let client = self.client.insert(client);
         match &self.last_setup {
@@ -217,7 +215,7 @@ impl Consumer {
                     .filter_map(|topic| self.setting.plan.topics.get(*topic))
                     .map(String::as_str)
                     .collect();
-                client.consumer().subscribe(&names)
+                client.consumer().subscribe(&names).map_err(Refused::midway)
             }
             ConsumerAction::Assign { keys, .. } => {
                 let plan = &self.setting.plan.consumer;
@@ -228,8 +226,9 @@ impl Consumer {
                         let other = (!plan.commits).then_some(Offset::End);
                         self.positions.get(&key).copied().or(other)
                     }
-                })?;
-                client.consumer().assign(&next)?;
+                })
+                .map_err(Refused::before)?;
+                client.consumer().assign(&next).map_err(Refused::midway)?;
                 settle(client.consumer());
                 let keys_of = &self.setting.keys;
                 self.positions = next
@@ -346,6 +345,24 @@ impl Consumer {
     }
 }
 
+/// Why an assign or a subscribe did not end ok.
+struct Refused {
+    kind: Kind,
+    reason: KafkaError,
+}
+
+impl Refused {
+    /// Before anything was changed.
+    fn before(reason: KafkaError) -> Self {
+        Self { kind: Kind::Fail, reason }
+    }
+
+    /// By the client itself, whose state is unknown now.
+    fn midway(reason: KafkaError) -> Self {
+        Self { kind: Kind::Info, reason }
+    }
+}
+
 /// The list to assign for `keys`: each at the offset that `start` gives, or where the group
 /// stands.
 fn starts(
@@ -368,13 +385,9 @@ fn starts(
         }
     }
     if unknown.count() > 0 {
-        start_where_committed(client.consumer(), &mut unknown, Offset::Beginning);
+        start_where_committed(client.consumer(), &mut unknown, Offset::Beginning)?;
         for element in unknown.elements() {
-            let offset = match element.offset() {
-                Offset::Invalid => Offset::Stored,
-                offset => offset,
-            };
-            known.add_partition_offset(element.topic(), element.partition(), offset)?;
+            known.add_partition_offset(element.topic(), element.partition(), element.offset())?;
         }
     }
     Ok(known)

@@ -84,8 +84,9 @@ impl GroupContext {
         let from_beginning = self.from_beginning.swap(false, Ordering::Relaxed);
         if from_beginning || !self.commits {
             partitions.set_all_offsets(Offset::Beginning)?;
-        } else {
-            start_where_committed(consumer, partitions, Offset::Beginning);
+        } else if let Err(error) = start_where_committed(consumer, partitions, Offset::Beginning) {
+            // librdkafka asks again by itself; should there be no commit then, it says so.
+            tracing::debug!(%error, "committed offsets are unknown for now");
         }
         match consumer.rebalance_protocol() {
             RebalanceProtocol::Cooperative => consumer.incremental_assign(partitions),
@@ -95,31 +96,26 @@ impl GroupContext {
 }
 
 /// Sets the offsets of `partitions` to those committed, or to `otherwise` where there is none.
-/// Where the coordinator does not tell, librdkafka is left to ask again; if there is none then,
-/// it says so by an error.
+///
+/// # Errors
+/// The coordinator does not tell; nothing is set then.
 pub(crate) fn start_where_committed(
     consumer: &BaseConsumer<GroupContext>,
     partitions: &mut TopicPartitionList,
     otherwise: Offset,
-) {
-    let committed = match consumer.committed_offsets(partitions.clone(), COMMITTED_LIMIT) {
-        Ok(committed) => committed,
-        Err(error) => {
-            tracing::debug!(%error, "committed offsets are unknown for now");
-            return;
-        }
-    };
+) -> KafkaResult<()> {
+    let committed = consumer.committed_offsets(partitions.clone(), COMMITTED_LIMIT)?;
     for element in committed.elements() {
-        let offset = match (element.error(), element.offset()) {
-            (Ok(()), Offset::Offset(offset)) => Offset::Offset(offset),
-            (Ok(()), _) => otherwise,
-            (Err(_), _) => continue,
-        };
-        let set = partitions.set_partition_offset(element.topic(), element.partition(), offset);
-        if let Err(error) = set {
-            tracing::warn!(%error, topic = element.topic(), "an offset could not be set");
-        }
+        element.error()?;
     }
+    for element in committed.elements() {
+        let offset = match element.offset() {
+            Offset::Offset(offset) => Offset::Offset(offset),
+            _ => otherwise,
+        };
+        partitions.set_partition_offset(element.topic(), element.partition(), offset)?;
+    }
+    Ok(())
 }
 
 /// Waits until the last change of the assignment has been carried out.
