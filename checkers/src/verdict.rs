@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use history::NEVER;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -117,6 +118,31 @@ pub struct Example {
     pub ops: Vec<u64>,
     /// One sentence that a person can follow at those lines.
     pub text: String,
+}
+
+impl Example {
+    pub(crate) fn new(key: &str, text: String) -> Self {
+        Self { key: Some(key.to_owned()), text, ..Self::default() }
+    }
+
+    pub(crate) fn offsets(mut self, offsets: impl IntoIterator<Item = i64>) -> Self {
+        self.offsets.extend(offsets);
+        self
+    }
+
+    pub(crate) fn values(mut self, values: impl IntoIterator<Item = i64>) -> Self {
+        self.values.extend(values);
+        self
+    }
+
+    /// Adds indices; what never completed has none.
+    pub(crate) fn lines(mut self, lines: impl IntoIterator<Item = u32>) -> Self {
+        let there = lines.into_iter().filter(|line| *line != NEVER);
+        self.ops.extend(there.map(u64::from));
+        self.ops.sort_unstable();
+        self.ops.dedup();
+        self
+    }
 }
 
 /// What one checker says.

@@ -6,10 +6,18 @@
 
 mod error;
 mod event;
+mod names;
+mod operations;
+mod read;
 mod record;
 
 pub use error::ReadError;
 pub use event::{
     Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
 };
+pub use names::{NameId, Names};
+pub use operations::{
+    Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
+};
+pub use read::LineError;
 pub use record::Record;

@@ -1,8 +1,13 @@
 //! What happened in a run, in numbers. Never judged, only told.
 
+mod lag;
+mod measure;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub(crate) use measure::measure;
 
 /// The numbers of a history.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

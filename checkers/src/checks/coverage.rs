@@ -1,0 +1,88 @@
+//! Did enough happen to judge? What is missing makes the verdict unknown.
+
+use history::{History, Outcome};
+
+use crate::faults::{Fault, faults};
+use crate::findings::Findings;
+use crate::order::{KeyOrder, Orders};
+
+/// Most keys that a sentence names.
+const SHOWN: usize = 8;
+
+pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findings) {
+    let reasons = &mut findings.reasons;
+    if history.events == 0 {
+        reasons.push("the history is empty".to_owned());
+        return;
+    }
+    let acknowledged = |order: &KeyOrder<'_>| {
+        let mut sends = order.log.sends.iter();
+        sends.any(|sent| history.op(sent.op).outcome == Outcome::Ok)
+    };
+    if !orders.keys.iter().any(acknowledged) {
+        reasons.push("no send was ok".to_owned());
+    }
+    let faults = faults(history);
+    for fault in faults.iter().filter(|fault| !fault.healed) {
+        reasons.push(unhealed(fault));
+    }
+    let last_heal = faults.iter().filter_map(|fault| fault.ended).max();
+    reasons.extend(no_poll(history, last_heal));
+    let unread: Vec<String> = orders.keys.iter().filter_map(unread_end).collect();
+    if let Some(shown) = unread.get(..unread.len().min(SHOWN)).filter(|some| !some.is_empty()) {
+        let more = unread.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more keys") } else { String::new() };
+        reasons
+            .push(format!("not read to the last acknowledged value: {}{more}", shown.join(", ")));
+    }
+    let resent: Vec<&str> = orders
+        .keys
+        .iter()
+        .filter(|order| !order.resent.is_empty())
+        .map(KeyOrder::name)
+        .take(SHOWN)
+        .collect();
+    if !resent.is_empty() {
+        reasons.push(format!(
+            "values must be unique, but some were sent more than once to {}",
+            resent.join(", ")
+        ));
+    }
+}
+
+fn unhealed(fault: &Fault) -> String {
+    let (index, _) = fault.installed;
+    let how = match fault.ended {
+        Some((index, _)) => format!("could not be healed (index {index})"),
+        None => "was never healed".to_owned(),
+    };
+    format!("fault {}, {}, installed at index {index}, {how}", fault.id, fault.name)
+}
+
+fn no_poll(history: &History, last_heal: Option<(u64, u64)>) -> Option<String> {
+    let polls = [history.functions.find("poll"), history.functions.find("txn")];
+    let after = last_heal.map_or(0, |(index, _)| index);
+    let polled = history.operations.iter().rev().any(|op| {
+        op.outcome == Outcome::Ok
+            && polls.contains(&Some(op.function))
+            && u64::from(op.invoked) >= after
+    });
+    match last_heal {
+        _ if polled => None,
+        Some((index, _)) => Some(format!("no poll was ok after the last heal (index {index})")),
+        None => Some("no poll was ok".to_owned()),
+    }
+}
+
+/// The last acknowledged value of a key: the one that stands furthest, or else the one that was
+/// acknowledged last. Told if no ok poll returned it.
+fn unread_end(order: &KeyOrder<'_>) -> Option<String> {
+    let sends = order.log.sends.iter().enumerate();
+    let acknowledged = sends.filter(|(_, sent)| order.history.op(sent.op).outcome == Outcome::Ok);
+    let (_, last) = acknowledged.max_by_key(|(place, _)| (order.landed(*place), *place))?;
+    let value = order.value_id(last.value)?;
+    (!order.is_read(value)).then(|| {
+        let index = order.history.op(last.op).completed;
+        format!("{} ({}, index {index})", order.name(), last.value)
+    })
+}

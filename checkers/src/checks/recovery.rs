@@ -1,0 +1,62 @@
+//! `leaderless`, `stuck-replica` and `stuck-hw`: what had not recovered, long after the last
+//! fault was healed. The observer looked, and recorded what it saw as an event `recovery`.
+
+use history::{History, Note};
+use serde_json::Value as Json;
+
+use crate::findings::Findings;
+use crate::order::Orders;
+use crate::verdict::{Example, Validity};
+
+pub(crate) const LEADERLESS: &str = "leaderless";
+pub(crate) const STUCK_REPLICA: &str = "stuck-replica";
+pub(crate) const STUCK_HW: &str = "stuck-hw";
+
+pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
+    // The last look counts: an earlier one may have come before the end of the deadline.
+    let Some(note) = history.recovery.last() else {
+        return;
+    };
+    for key in keys(note, LEADERLESS) {
+        let text = "had no leader".to_owned();
+        found(note, LEADERLESS, key, &text, findings);
+    }
+    for key in keys(note, STUCK_HW) {
+        let text = "did not answer a write that all in-sync replicas must have".to_owned();
+        found(note, STUCK_HW, key, &text, findings);
+    }
+    if let Some(Json::Object(replicas)) = note.value.get(STUCK_REPLICA) {
+        for (key, nodes) in replicas {
+            let names: Vec<&str> = list(nodes).filter_map(Json::as_str).collect();
+            let text = format!("lacked live replicas in its ISR: {}", names.join(", "));
+            found(note, STUCK_REPLICA, key, &text, findings);
+        }
+    }
+    for node in keys(note, "silent") {
+        findings.reasons.push(format!(
+            "{node} did not answer when the cluster should have recovered (index {})",
+            note.index
+        ));
+    }
+}
+
+fn list(json: &Json) -> impl Iterator<Item = &Json> {
+    json.as_array().into_iter().flatten()
+}
+
+fn keys<'a>(note: &'a Note, field: &str) -> impl Iterator<Item = &'a str> {
+    let json = note.value.get(field);
+    json.into_iter().flat_map(list).filter_map(Json::as_str)
+}
+
+fn found(note: &Note, anomaly: &'static str, key: &str, text: &str, findings: &mut Findings) {
+    findings.add(anomaly, Validity::False, || {
+        let waited = note.value.get("waited_ms").and_then(Json::as_u64);
+        let waited = waited.map_or_else(String::new, |ms| format!(" after {ms} ms"));
+        let index = note.index;
+        let text = format!("{key}: {text}{waited} without any fault (index {index}).");
+        let mut example = Example::new(key, text);
+        example.ops.push(index);
+        example
+    });
+}
