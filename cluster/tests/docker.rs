@@ -1,6 +1,11 @@
 //! The backend contract on the `docker` backend, and what is this backend's alone.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly and plays nodes that talk"
+)]
 
 #[path = "contract/links.rs"]
 mod links;
@@ -226,10 +231,7 @@ async fn doomed_driver() {
     let lan = Lan::create(backend).await;
     start(&lan, "exec sleep 600").await;
     lan.backend.pause(lan.nodes[0].name).await.expect("a pause");
-    #[allow(clippy::print_stdout, reason = "the test waits for this line")]
-    {
-        println!("ready");
-    }
+    println!("ready");
     std::future::pending::<()>().await;
 }
 

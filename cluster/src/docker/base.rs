@@ -76,10 +76,7 @@ pub async fn ensure_base(
         BaseSource::Debootstrap => vec![from_packages.clone()],
     };
     if let Some(info) = inspect_image(engine, BASE_TAG).await?
-        && info
-            .labels
-            .get(RECIPE)
-            .is_some_and(|recipe| good.contains(recipe))
+        && info.labels.get(RECIPE).is_some_and(|recipe| good.contains(recipe))
     {
         return Ok(info);
     }
@@ -88,10 +85,8 @@ pub async fn ensure_base(
         BaseSource::Named(name) | BaseSource::Preferred(name) => {
             match obtain(engine, name, progress).await {
                 Ok(()) => {
-                    let entries = [
-                        Entry::Text("Dockerfile", DOCKERFILE),
-                        Entry::Text("packages", PACKAGES),
-                    ];
+                    let entries =
+                        [Entry::Text("Dockerfile", DOCKERFILE), Entry::Text("packages", PACKAGES)];
                     let context = context::write(&entries)
                         .map_err(|error| failed("write the build context", &error.to_string()))?;
                     let arguments = json!({ "FROM": name });
@@ -120,15 +115,10 @@ pub async fn ensure_base(
 
 /// Makes sure that an image is there; the reason where it is not.
 async fn obtain(engine: &Engine, name: &str, progress: Progress<'_>) -> Result<(), String> {
-    if inspect_image(engine, name)
-        .await
-        .is_ok_and(|found| found.is_some())
-    {
+    if inspect_image(engine, name).await.is_ok_and(|found| found.is_some()) {
         return Ok(());
     }
-    pull(engine, name, progress)
-        .await
-        .map_err(|error| format!("{name} cannot be had ({error})"))
+    pull(engine, name, progress).await.map_err(|error| format!("{name} cannot be had ({error})"))
 }
 
 /// Makes the base image out of Debian's packages.
@@ -151,26 +141,19 @@ async fn bootstrap(
         ("repo", name),
         ("tag", tag),
         ("changes", &label),
-        (
-            "changes",
-            "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        ),
+        ("changes", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
         ("changes", "CMD [\"/bin/sh\"]"),
     ];
     progress(&format!("importing {BASE_TAG}"));
     let body = Some(context::body(file));
-    Ok(engine
-        .follow("/images/create", &query, body, BUILD_SILENCE, &|_| {})
-        .await?)
+    Ok(engine.follow("/images/create", &query, body, BUILD_SILENCE, &|_| {}).await?)
 }
 
 /// Can debootstrap run here? `why` it has to.
 fn check_bootstrap(why: Option<&str>) -> Result<(), BackendError> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    let is_there = places
-        .map(|dir: PathBuf| dir.join("debootstrap"))
-        .any(|file| file.is_file());
+    let is_there = places.map(|dir: PathBuf| dir.join("debootstrap")).any(|file| file.is_file());
     let missing = match (geteuid().is_root(), is_there) {
         (true, true) => return Ok(()),
         (true, false) => "debootstrap is not installed",
@@ -191,9 +174,7 @@ fn check_bootstrap(why: Option<&str>) -> Result<(), BackendError> {
 /// On a disk, since a root file system is large, and temporary folders are often in memory.
 fn work_folder() -> std::io::Result<TempDir> {
     let parent = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
-    tempfile::Builder::new()
-        .prefix("highwater-base-")
-        .tempdir_in(parent)
+    tempfile::Builder::new().prefix("highwater-base-").tempdir_in(parent)
 }
 
 async fn make_root_file_system(
@@ -230,9 +211,7 @@ async fn make_root_file_system(
 /// Runs a command to its end; the last lines it printed where it fails.
 async fn run(mut command: Command, progress: Progress<'_>) -> Result<(), String> {
     const LAST_LINES: usize = 8;
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("unshare: {error}"))?;
+    let mut child = command.spawn().map_err(|error| format!("unshare: {error}"))?;
     let mut last = std::collections::VecDeque::new();
     if let Some(stdout) = child.stdout.take() {
         let mut lines = BufReader::new(stdout).lines();
@@ -248,24 +227,13 @@ async fn run(mut command: Command, progress: Progress<'_>) -> Result<(), String>
     if status.success() {
         return Ok(());
     }
-    Err(format!(
-        "{status}; it said:\n{}",
-        Vec::from(last).join("\n")
-    ))
+    Err(format!("{status}; it said:\n{}", Vec::from(last).join("\n")))
 }
 
 /// A hash of all that the base image is made from.
 fn recipe(source: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [
-        source,
-        PACKAGES,
-        if source == "debootstrap" {
-            BOOTSTRAP
-        } else {
-            DOCKERFILE
-        },
-    ] {
+    for part in [source, PACKAGES, if source == "debootstrap" { BOOTSTRAP } else { DOCKERFILE }] {
         hash.update(part);
         hash.update([0]);
     }
@@ -293,13 +261,8 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_fails_is_quoted() {
         let mut command = Command::new("sh");
-        command
-            .args(["-c", "echo one; echo two; exit 3"])
-            .stdout(Stdio::piped());
+        command.args(["-c", "echo one; echo two; exit 3"]).stdout(Stdio::piped());
         let error = run(command, &|_| {}).await.unwrap_err();
-        assert!(
-            error.contains("exit status: 3") && error.ends_with("one\ntwo"),
-            "{error}"
-        );
+        assert!(error.contains("exit status: 3") && error.ends_with("one\ntwo"), "{error}");
     }
 }

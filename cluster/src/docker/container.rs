@@ -130,9 +130,7 @@ impl State {
             "created" => Status::NotStarted,
             _ if self.paused => Status::Paused { pid },
             _ if self.running && pid > 0 => Status::Running { pid },
-            _ => Status::Exited {
-                code: self.exit_code,
-            },
+            _ => Status::Exited { code: self.exit_code },
         }
     }
 }
@@ -148,9 +146,7 @@ pub(super) async fn create(
     struct Created {
         id: String,
     }
-    let created: Created = engine
-        .create("/containers/create", &[("name", name)], body)
-        .await?;
+    let created: Created = engine.create("/containers/create", &[("name", name)], body).await?;
     Ok(created.id)
 }
 
@@ -219,10 +215,7 @@ mod tests {
     fn a_changed_launch_is_another_container() {
         let launch = Launch::new(["java"]);
         let body = surroundings().node(&node(), &launch, "net");
-        assert_eq!(
-            digest(&body),
-            digest(&surroundings().node(&node(), &launch, "net"))
-        );
+        assert_eq!(digest(&body), digest(&surroundings().node(&node(), &launch, "net")));
         let other = surroundings().node(&node(), &Launch::new(["java", "-x"]), "net");
         assert_ne!(digest(&body), digest(&other));
     }
@@ -232,10 +225,7 @@ mod tests {
         let at = Attachment::Container("abc".into());
         let body = surroundings().one_off(&node(), &Launch::new(["ls"]), &at);
         assert_eq!(body["HostConfig"]["NetworkMode"], "container:abc");
-        assert!(
-            body.get("Hostname").is_none(),
-            "refused by the engine with a shared network"
-        );
+        assert!(body.get("Hostname").is_none(), "refused by the engine with a shared network");
     }
 
     #[test]

@@ -76,10 +76,7 @@ mod tests {
         }
         fs::create_dir(dir.path().join("sub")).unwrap();
         std::os::unix::fs::symlink("a.jar", dir.path().join("link.jar")).unwrap();
-        let entries = [
-            Entry::Text("Dockerfile", "FROM x\n"),
-            Entry::Folder("libs", dir.path()),
-        ];
+        let entries = [Entry::Text("Dockerfile", "FROM x\n"), Entry::Folder("libs", dir.path())];
         let read = || {
             let mut bytes = Vec::new();
             write(&entries).unwrap().read_to_end(&mut bytes).unwrap();
@@ -104,10 +101,7 @@ mod tests {
             ("libs/b.jar", "b.jar"),
             ("libs/link.jar", "a.jar"),
         ];
-        assert_eq!(
-            contents,
-            expected.map(|(name, text)| (name.to_owned(), text.to_owned()))
-        );
+        assert_eq!(contents, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     }
 
     #[test]

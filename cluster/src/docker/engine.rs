@@ -94,10 +94,7 @@ impl Engine {
         engine.info.version = found.engine;
         let security: Security = engine.get("/info", &[]).await?;
         let options = security.security_options.unwrap_or_default();
-        if options
-            .iter()
-            .any(|option| option.starts_with("name=rootless"))
-        {
+        if options.iter().any(|option| option.starts_with("name=rootless")) {
             return Err(EngineError::Unsuitable {
                 reason: format!("the engine at {} is a rootless one", socket.display()),
                 remedy: "The host cannot reach its containers by address: use an engine that \
@@ -115,10 +112,7 @@ impl Engine {
     }
 
     async fn first_answer(&self) -> Result<Version, EngineError> {
-        match self
-            .ask(Method::GET, "/version", &[], None, FIRST_ANSWER)
-            .await
-        {
+        match self.ask(Method::GET, "/version", &[], None, FIRST_ANSWER).await {
             Err(EngineError::Deadline { waited_ms, .. }) => Err(EngineError::Unreachable {
                 socket: self.info.socket.display().to_string(),
                 reason: format!("it accepts connections, but was silent for {waited_ms} ms"),
@@ -134,8 +128,7 @@ impl Engine {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, EngineError> {
-        self.ask(Method::GET, path, query, None, REQUEST_DEADLINE)
-            .await
+        self.ask(Method::GET, path, query, None, REQUEST_DEADLINE).await
     }
 
     /// The answer to a GET; `None` where the thing does not exist.
@@ -153,21 +146,12 @@ impl Engine {
         query: &[(&str, &str)],
         body: &Value,
     ) -> Result<T, EngineError> {
-        self.ask(
-            Method::POST,
-            path,
-            query,
-            Some(body.to_string().into()),
-            REQUEST_DEADLINE,
-        )
-        .await
+        self.ask(Method::POST, path, query, Some(body.to_string().into()), REQUEST_DEADLINE).await
     }
 
     /// Posts without a body, for an effect; "nothing to do" (304) is fine.
     pub(super) async fn act(&self, path: &str, query: &[(&str, &str)]) -> Result<(), EngineError> {
-        self.send(Method::POST, path, query, None, REQUEST_DEADLINE)
-            .await
-            .map(drop)
+        self.send(Method::POST, path, query, None, REQUEST_DEADLINE).await.map(drop)
     }
 
     /// Removes a thing; one that does not exist is fine.
@@ -176,9 +160,7 @@ impl Engine {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<(), EngineError> {
-        let sent = self
-            .send(Method::DELETE, path, query, None, REQUEST_DEADLINE)
-            .await;
+        let sent = self.send(Method::DELETE, path, query, None, REQUEST_DEADLINE).await;
         absent(sent.map(drop), ())
     }
 
@@ -206,9 +188,7 @@ impl Engine {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<Vec<u8>, EngineError> {
-        let response = self
-            .send(Method::GET, path, query, None, REQUEST_DEADLINE)
-            .await?;
+        let response = self.send(Method::GET, path, query, None, REQUEST_DEADLINE).await?;
         let bytes = within(REQUEST_DEADLINE, &format!("GET {path}"), response.bytes()).await?;
         Ok(bytes.to_vec())
     }
@@ -231,9 +211,7 @@ impl Engine {
                 tell(&request, &line, progress)?;
             }
         }
-        lines
-            .rest()
-            .map_or(Ok(()), |line| tell(&request, &line, progress))
+        lines.rest().map_or(Ok(()), |line| tell(&request, &line, progress))
     }
 
     async fn send(
@@ -247,11 +225,8 @@ impl Engine {
         let name = format!("{method} {path}");
         let mut request = self.client.request(method, self.url(path, query)?);
         if let Some(body) = body {
-            let kind = if body.as_bytes().is_some() {
-                "application/json"
-            } else {
-                "application/x-tar"
-            };
+            let kind =
+                if body.as_bytes().is_some() { "application/json" } else { "application/x-tar" };
             request = request.header("Content-Type", kind).body(body);
         }
         let response = match timeout(deadline, request.send()).await {
@@ -265,11 +240,7 @@ impl Engine {
             return Ok(response);
         }
         let text = within(deadline, &name, response.text()).await?;
-        Err(EngineError::Refused {
-            request: name,
-            status: status.as_u16(),
-            message: said(&text),
-        })
+        Err(EngineError::Refused { request: name, status: status.as_u16(), message: said(&text) })
     }
 
     fn url(&self, path: &str, query: &[(&str, &str)]) -> Result<Url, EngineError> {
@@ -283,10 +254,7 @@ impl Engine {
         } else {
             Url::parse_with_params(&whole, query)
         };
-        parsed.map_err(|error| EngineError::Broken {
-            request: whole,
-            reason: error.to_string(),
-        })
+        parsed.map_err(|error| EngineError::Broken { request: whole, reason: error.to_string() })
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> EngineError {
@@ -376,11 +344,7 @@ fn tell(
         });
     }
     for text in [&message["stream"], &message["status"]] {
-        if let Some(text) = text
-            .as_str()
-            .map(str::trim_end)
-            .filter(|text| !text.is_empty())
-        {
+        if let Some(text) = text.as_str().map(str::trim_end).filter(|text| !text.is_empty()) {
             progress(text);
         }
     }
@@ -408,17 +372,11 @@ async fn within<T>(
 }
 
 fn silent(request: &str, deadline: Duration) -> EngineError {
-    EngineError::Deadline {
-        request: request.to_owned(),
-        waited_ms: deadline.as_millis(),
-    }
+    EngineError::Deadline { request: request.to_owned(), waited_ms: deadline.as_millis() }
 }
 
 fn broken(request: &str, error: &reqwest::Error) -> EngineError {
-    EngineError::Broken {
-        request: request.to_owned(),
-        reason: root_cause(error).0,
-    }
+    EngineError::Broken { request: request.to_owned(), reason: root_cause(error).0 }
 }
 
 /// The innermost reason of an error, and its kind where the operating system gave it.
@@ -463,10 +421,7 @@ mod tests {
     #[test]
     fn docker_host_names_a_unix_socket() {
         assert_eq!(socket_path(None).unwrap(), Path::new(DEFAULT_SOCKET));
-        assert_eq!(
-            socket_path(Some(String::new())).unwrap(),
-            Path::new(DEFAULT_SOCKET)
-        );
+        assert_eq!(socket_path(Some(String::new())).unwrap(), Path::new(DEFAULT_SOCKET));
         assert_eq!(
             socket_path(Some("unix:///run/d.sock".into())).unwrap(),
             Path::new("/run/d.sock")
@@ -481,17 +436,8 @@ mod tests {
         let socket = dir.path().join("no.sock");
         let error = BackendError::from(Engine::connect_to(&socket).await.unwrap_err());
         let text = error.to_string();
-        assert!(matches!(
-            error,
-            BackendError::Unsupported {
-                backend: "docker",
-                ..
-            }
-        ));
-        assert!(
-            text.contains("no engine answers at") && text.contains("no.sock"),
-            "{text}"
-        );
+        assert!(matches!(error, BackendError::Unsupported { backend: "docker", .. }));
+        assert!(text.contains("no engine answers at") && text.contains("no.sock"), "{text}");
         assert!(text.contains("apt-get install docker.io"), "{text}");
     }
 

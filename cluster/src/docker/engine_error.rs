@@ -66,25 +66,15 @@ impl EngineError {
 impl From<EngineError> for BackendError {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Unreachable {
-                socket,
-                reason,
-                remedy,
-            } => Self::Unsupported {
+            EngineError::Unreachable { socket, reason, remedy } => Self::Unsupported {
                 backend: "docker",
                 reason: format!("no engine answers at {socket}: {reason}"),
                 remedy,
             },
-            EngineError::Unsuitable { reason, remedy } => Self::Unsupported {
-                backend: "docker",
-                reason,
-                remedy,
-            },
-            EngineError::Refused {
-                request,
-                status,
-                message,
-            } => Self::Failed {
+            EngineError::Unsuitable { reason, remedy } => {
+                Self::Unsupported { backend: "docker", reason, remedy }
+            }
+            EngineError::Refused { request, status, message } => Self::Failed {
                 context: format!("the engine refused {request}"),
                 reason: format!("{message} (status {status})"),
             },

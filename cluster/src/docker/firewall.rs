@@ -33,11 +33,7 @@ pub enum Access {
 impl Access {
     /// What this process may do.
     pub fn of_this_user() -> Self {
-        if geteuid().is_root() {
-            Self::Direct
-        } else {
-            Self::Helper
-        }
+        if geteuid().is_root() { Self::Direct } else { Self::Helper }
     }
 }
 
@@ -45,16 +41,18 @@ impl Access {
 pub(super) fn check_tools(access: Access) -> Result<(), BackendError> {
     match access {
         Access::Helper => Ok(()),
-        Access::Direct => run_command(&["iptables-restore", "--version"], "")
-            .map(drop)
-            .map_err(|error| BackendError::Unsupported {
-                backend: "docker",
-                reason: error.to_string(),
-                remedy:
-                    "Install iptables (Debian: apt-get install iptables; it lies in /usr/sbin, \
+        Access::Direct => {
+            run_command(&["iptables-restore", "--version"], "").map(drop).map_err(|error| {
+                BackendError::Unsupported {
+                    backend: "docker",
+                    reason: error.to_string(),
+                    remedy:
+                        "Install iptables (Debian: apt-get install iptables; it lies in /usr/sbin, \
                          which must be on PATH)."
-                        .into(),
-            }),
+                            .into(),
+                }
+            })
+        }
     }
 }
 
@@ -104,10 +102,7 @@ impl Site<'_> {
                 })
                 .await
             }
-            Access::Helper => {
-                self.help("read its firewall rules", "exec iptables-save", "")
-                    .await
-            }
+            Access::Helper => self.help("read its firewall rules", "exec iptables-save", "").await,
         }
     }
 
@@ -119,10 +114,8 @@ impl Site<'_> {
     ) -> Result<Option<UdpSocket>, BackendError> {
         match self.access {
             Access::Direct => {
-                self.inside("open a UDP socket", move |namespace| {
-                    namespace.open_udp(address, port)
-                })
-                .await
+                self.inside("open a UDP socket", move |namespace| namespace.open_udp(address, port))
+                    .await
             }
             Access::Helper => Err(BackendError::Unsupported {
                 backend: "docker",
@@ -170,12 +163,10 @@ impl Site<'_> {
 
     async fn pid(&self) -> Result<Option<i32>, BackendError> {
         let inspection = container::inspect(self.engine, self.container).await?;
-        Ok(
-            match inspection.map(|inspection| inspection.state.status()) {
-                Some(Status::Running { pid } | Status::Paused { pid }) => Some(pid),
-                _ => None,
-            },
-        )
+        Ok(match inspection.map(|inspection| inspection.state.status()) {
+            Some(Status::Running { pid } | Status::Paused { pid }) => Some(pid),
+            _ => None,
+        })
     }
 
     /// Runs a script in a container that shares the network; its output, or `None` where there
@@ -248,8 +239,5 @@ fn apply_script() -> String {
 }
 
 fn failed(node: NodeName, action: &str, reason: &str) -> BackendError {
-    BackendError::Failed {
-        context: format!("{node}: cannot {action}"),
-        reason: reason.to_owned(),
-    }
+    BackendError::Failed { context: format!("{node}: cannot {action}"), reason: reason.to_owned() }
 }

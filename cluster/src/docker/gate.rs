@@ -55,10 +55,7 @@ pub(super) fn command(launch: &Launch) -> Vec<String> {
 }
 
 fn environment_and_program(launch: &Launch) -> impl Iterator<Item = String> + '_ {
-    let pairs = launch
-        .env
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"));
+    let pairs = launch.env.iter().map(|(name, value)| format!("{name}={value}"));
     pairs.chain(launch.argv.iter().cloned())
 }
 
@@ -74,11 +71,7 @@ pub(super) fn close(gate: &Path) -> io::Result<()> {
 /// Opens the gate if someone waits before it; else `false`.
 pub(super) fn try_open(gate: &Path) -> io::Result<bool> {
     // Without O_NONBLOCK this would wait for a reader, maybe for ever.
-    match OpenOptions::new()
-        .write(true)
-        .custom_flags(O_NONBLOCK)
-        .open(gate)
-    {
+    match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(gate) {
         Ok(mut gate) => gate.write_all(b"open\n").map(|()| true),
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => Ok(false),
         Err(error) => Err(error),
@@ -112,18 +105,12 @@ mod tests {
         let mut launch = Launch::new(["sh", "-c", "echo $$ \"$A\" \"$HOME\"; echo e >&2; exit 7"]);
         launch.env.insert("A".into(), "x  y".into());
         let command = command_behind_gate(&node, &launch);
-        let mut child = Command::new(&command[0])
-            .args(&command[1..])
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child =
+            Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().unwrap();
         assert!(!node.stdout_log().exists());
         let begun = Instant::now();
         while !try_open(&path(&node)).unwrap() {
-            assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "nobody comes to the gate"
-            );
+            assert!(begun.elapsed() < Duration::from_secs(10), "nobody comes to the gate");
             std::thread::sleep(Duration::from_millis(2));
         }
         assert_eq!(child.wait().unwrap().code(), Some(7));
@@ -145,9 +132,6 @@ mod tests {
     fn a_one_off_gets_its_variables_and_arguments() {
         let mut launch = Launch::new(["printf", "%s|%s", "a b", "$c"]);
         launch.env.insert("N".into(), "v".into());
-        assert_eq!(
-            command(&launch)[4..],
-            ["N=v", "printf", "%s|%s", "a b", "$c"]
-        );
+        assert_eq!(command(&launch)[4..], ["N=v", "printf", "%s|%s", "a b", "$c"]);
     }
 }

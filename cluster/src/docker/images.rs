@@ -95,9 +95,7 @@ pub async fn inspect_image(
         ImageInfo {
             reference: reference.to_owned(),
             id: found.id,
-            env: pairs
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect(),
+            env: pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             labels: config.labels.unwrap_or_default(),
             size_bytes: found.size,
         }
@@ -139,11 +137,7 @@ pub async fn ensure_image(
             ),
         },
     };
-    Err(BackendError::Unsupported {
-        backend: "docker",
-        reason,
-        remedy,
-    })
+    Err(BackendError::Unsupported { backend: "docker", reason, remedy })
 }
 
 /// Builds the base image and the image of Kafka `version` from the jars in `distribution_libs`.
@@ -191,19 +185,15 @@ pub(super) async fn build(
         ("forcerm", "1"),
     ];
     let context = Some(context::body(context));
-    Ok(engine
-        .follow("/build", &query, context, BUILD_SILENCE, progress)
-        .await?)
+    Ok(engine.follow("/build", &query, context, BUILD_SILENCE, progress).await?)
 }
 
 /// What was just made.
 pub(super) async fn built(engine: &Engine, reference: &str) -> Result<ImageInfo, BackendError> {
-    inspect_image(engine, reference)
-        .await?
-        .ok_or_else(|| BackendError::Failed {
-            context: format!("cannot use the image {reference}"),
-            reason: "it was built, but the engine does not have it".into(),
-        })
+    inspect_image(engine, reference).await?.ok_or_else(|| BackendError::Failed {
+        context: format!("cannot use the image {reference}"),
+        reason: "it was built, but the engine does not have it".into(),
+    })
 }
 
 /// Fetches an image from its registry.
@@ -216,9 +206,7 @@ pub(super) async fn pull(
     let (name, tag) = split_reference(reference);
     let query = [("fromImage", name), ("tag", tag)];
     // Layers report many times a second; the line above says enough.
-    engine
-        .follow("/images/create", &query, None, PULL_SILENCE, &|_| {})
-        .await
+    engine.follow("/images/create", &query, None, PULL_SILENCE, &|_| {}).await
 }
 
 /// Name and tag; without a tag (or digest) the engine would fetch every tag there is.
@@ -239,26 +227,17 @@ async fn kafka_context(libs: &Path, base_id: &str) -> Result<(String, File), Bac
     let context = format!("cannot read the jars in {}", libs.display());
     let work = move || -> io::Result<_> {
         let jars = context::files_of(&libs)?;
-        if !jars
-            .iter()
-            .any(|path| path.extension().is_some_and(|it| it == "jar"))
-        {
+        if !jars.iter().any(|path| path.extension().is_some_and(|it| it == "jar")) {
             return Err(io::Error::other("there are none"));
         }
         let recipe = recipe_of(&jars, &base_id)?;
-        let entries = [
-            Entry::Text("Dockerfile", DOCKERFILE),
-            Entry::Folder("libs", &libs),
-        ];
+        let entries = [Entry::Text("Dockerfile", DOCKERFILE), Entry::Folder("libs", &libs)];
         Ok((recipe, context::write(&entries)?))
     };
     spawn_blocking(work)
         .await
         .unwrap_or_else(|error| Err(io::Error::other(error)))
-        .map_err(|error| BackendError::Failed {
-            context,
-            reason: error.to_string(),
-        })
+        .map_err(|error| BackendError::Failed { context, reason: error.to_string() })
 }
 
 fn recipe_of(files: &[PathBuf], base_id: &str) -> io::Result<String> {
@@ -279,19 +258,10 @@ mod tests {
 
     #[test]
     fn references_are_split_at_the_tag() {
-        assert_eq!(
-            split_reference("apache/kafka:4.1.1"),
-            ("apache/kafka", "4.1.1")
-        );
+        assert_eq!(split_reference("apache/kafka:4.1.1"), ("apache/kafka", "4.1.1"));
         assert_eq!(split_reference("debian"), ("debian", "latest"));
-        assert_eq!(
-            split_reference("127.0.0.1:5000/x"),
-            ("127.0.0.1:5000/x", "latest")
-        );
-        assert_eq!(
-            split_reference("127.0.0.1:5000/x:1"),
-            ("127.0.0.1:5000/x", "1")
-        );
+        assert_eq!(split_reference("127.0.0.1:5000/x"), ("127.0.0.1:5000/x", "latest"));
+        assert_eq!(split_reference("127.0.0.1:5000/x:1"), ("127.0.0.1:5000/x", "1"));
         assert_eq!(split_reference("x@sha256:ab"), ("x@sha256:ab", ""));
     }
 
@@ -311,13 +281,7 @@ mod tests {
     #[tokio::test]
     async fn a_folder_without_jars_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let error = kafka_context(dir.path(), "base")
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("cannot read the jars in") && error.contains("none"),
-            "{error}"
-        );
+        let error = kafka_context(dir.path(), "base").await.unwrap_err().to_string();
+        assert!(error.contains("cannot read the jars in") && error.contains("none"), "{error}");
     }
 }

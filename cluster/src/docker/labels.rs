@@ -147,10 +147,7 @@ fn boot() -> String {
 
 fn pid_namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy()
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect()
+    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
 }
 
 #[cfg(test)]
@@ -167,27 +164,12 @@ mod tests {
     #[test]
     fn an_owner_with_another_start_or_boot_is_gone() {
         let here = ProcessId::current();
-        let later = ProcessId {
-            start_ticks: here.start_ticks + 1,
-            ..here.clone()
-        };
-        assert!(
-            Owner::Process(later.clone()).is_gone(),
-            "the pid was used again"
-        );
-        let earlier_boot = ProcessId {
-            boot: "other".into(),
-            ..here.clone()
-        };
+        let later = ProcessId { start_ticks: here.start_ticks + 1, ..here.clone() };
+        assert!(Owner::Process(later.clone()).is_gone(), "the pid was used again");
+        let earlier_boot = ProcessId { boot: "other".into(), ..here.clone() };
         assert!(Owner::Process(earlier_boot).is_gone());
-        let elsewhere = ProcessId {
-            pid_namespace: "1".into(),
-            ..later
-        };
-        assert!(
-            !Owner::Process(elsewhere).is_gone(),
-            "it cannot be seen from here"
-        );
+        let elsewhere = ProcessId { pid_namespace: "1".into(), ..later };
+        assert!(!Owner::Process(elsewhere).is_gone(), "it cannot be seen from here");
     }
 
     #[test]
@@ -204,10 +186,7 @@ mod tests {
         let tail = "S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 10 11";
         assert_eq!(parse_start_ticks(&format!("12 (a) b) {tail}")), Some(777));
         assert_eq!(parse_start_ticks("12 (x) Z 1"), None);
-        assert_eq!(
-            parse_start_ticks(&format!("12 (x) {}", tail.replacen('S', "Z", 1))),
-            None
-        );
+        assert_eq!(parse_start_ticks(&format!("12 (x) {}", tail.replacen('S', "Z", 1))), None);
         assert_eq!(parse_start_ticks(""), None);
     }
 }

@@ -50,9 +50,7 @@ pub async fn remove_leftovers(engine: &Engine, sweep: Sweep) -> Result<Removed, 
         let owner = Owner::parse(labels.get(labels::OWNER).map_or("", String::as_str));
         owner.is_gone() || (sweep == Sweep::KeptToo && owner == Owner::Kept)
     };
-    remove_labelled(engine, &format!("{}=1", labels::MARK), wanted)
-        .await
-        .map_err(Into::into)
+    remove_labelled(engine, &format!("{}=1", labels::MARK), wanted).await.map_err(Into::into)
 }
 
 /// Removes everything of one run.
@@ -85,17 +83,10 @@ async fn remove_labelled(
     let mut first_error = None;
     let query = [("all", "1"), ("filters", filters.as_str())];
     let containers: Vec<Container> = engine.get("/containers/json", &query).await?;
-    for found in containers
-        .iter()
-        .filter(|it| it.labels.as_ref().is_some_and(&wanted))
-    {
+    for found in containers.iter().filter(|it| it.labels.as_ref().is_some_and(&wanted)) {
         match container::remove(engine, &found.id).await {
             Ok(()) => removed.containers.push(
-                found
-                    .names
-                    .first()
-                    .map_or(&*found.id, |name| name.trim_start_matches('/'))
-                    .into(),
+                found.names.first().map_or(&*found.id, |name| name.trim_start_matches('/')).into(),
             ),
             Err(error) => {
                 first_error.get_or_insert(error);
@@ -103,10 +94,7 @@ async fn remove_labelled(
         }
     }
     let networks: Vec<Network> = engine.get("/networks", &[("filters", &filters)]).await?;
-    for found in networks
-        .iter()
-        .filter(|it| it.labels.as_ref().is_some_and(&wanted))
-    {
+    for found in networks.iter().filter(|it| it.labels.as_ref().is_some_and(&wanted)) {
         match remove_network(engine, &found.id).await {
             Ok(()) => removed.networks.push(found.name.clone()),
             Err(error) => {

@@ -125,11 +125,7 @@ impl Docker {
         };
         match container::inspect(&self.engine, &container.id).await? {
             Some(inspection) => Ok(inspection.state.status()),
-            None => Err(state(
-                node,
-                "look at",
-                "its container was removed by someone else",
-            )),
+            None => Err(state(node, "look at", "its container was removed by someone else")),
         }
     }
 
@@ -181,10 +177,7 @@ impl Docker {
         }
         let name = format!("{}-{node}", self.network());
         let id = container::create(&self.engine, &name, body).await?;
-        *lock(&place.container) = Some(Container {
-            id: id.clone(),
-            digest,
-        });
+        *lock(&place.container) = Some(Container { id: id.clone(), digest });
         Ok(id)
     }
 
@@ -227,11 +220,7 @@ impl Docker {
             Ok(None) => "it was removed".into(),
             Err(error) => error.to_string(),
         };
-        state(
-            node,
-            "start",
-            &format!("its container ended before its program began: {said}"),
-        )
+        state(node, "start", &format!("its container ended before its program began: {said}"))
     }
 }
 
@@ -263,11 +252,7 @@ impl Backend for Docker {
         let mut places = BTreeMap::new();
         for node in nodes {
             let address = block.node(*node).ok_or_else(|| {
-                failed(
-                    *node,
-                    "get an address",
-                    "the network has room for 244 nodes",
-                )
+                failed(*node, "get an address", "the network has room for 244 nodes")
             })?;
             addresses.push(address);
             let place = Place {
@@ -297,11 +282,7 @@ impl Backend for Docker {
             .map_err(|error| failed(node.name, "prepare its folder", &error.to_string()))?;
         let body = self.surroundings.node(node, launch, &self.network());
         let id = self.container_for(node.name, &place, &body).await?;
-        let started = match self
-            .engine
-            .act(&format!("/containers/{id}/start"), &[])
-            .await
-        {
+        let started = match self.engine.act(&format!("/containers/{id}/start"), &[]).await {
             Ok(()) => self.let_go(node, &id, rules).await,
             Err(error) => Err(error.into()),
         };
@@ -339,10 +320,7 @@ impl Backend for Docker {
         drop(address);
         output.ok_or_else(|| BackendError::Deadline {
             node: node.name,
-            awaited: format!(
-                "`{}` to end",
-                launch.argv.first().map_or("", String::as_str)
-            ),
+            awaited: format!("`{}` to end", launch.argv.first().map_or("", String::as_str)),
             waited_ms: deadline.as_millis(),
         })
     }
@@ -360,29 +338,27 @@ impl Backend for Docker {
         }
         let path = format!("/containers/{id}/kill");
         match self.engine.act(&path, &[("signal", name)]).await {
-            Err(EngineError::Refused {
-                status: 404 | 409, ..
-            }) => Err(state(node, action, "its process is gone")),
+            Err(EngineError::Refused { status: 404 | 409, .. }) => {
+                Err(state(node, action, "its process is gone"))
+            }
             other => other.map_err(Into::into),
         }
     }
 
     async fn pause(&self, node: NodeName) -> Result<(), BackendError> {
         match self.alive(node, "pause").await? {
-            (id, Status::Running { .. }) => Ok(self
-                .engine
-                .act(&format!("/containers/{id}/pause"), &[])
-                .await?),
+            (id, Status::Running { .. }) => {
+                Ok(self.engine.act(&format!("/containers/{id}/pause"), &[]).await?)
+            }
             _ => Ok(()),
         }
     }
 
     async fn resume(&self, node: NodeName) -> Result<(), BackendError> {
         match self.alive(node, "resume").await? {
-            (id, Status::Paused { .. }) => Ok(self
-                .engine
-                .act(&format!("/containers/{id}/unpause"), &[])
-                .await?),
+            (id, Status::Paused { .. }) => {
+                Ok(self.engine.act(&format!("/containers/{id}/unpause"), &[]).await?)
+            }
             _ => Ok(()),
         }
     }
@@ -394,25 +370,20 @@ impl Backend for Docker {
     async fn wait_exit(&self, node: NodeName, deadline: Duration) -> Result<i32, BackendError> {
         let action = "await the end of";
         let place = self.place(node, action)?;
-        let container = place
-            .container()
-            .ok_or_else(|| state(node, action, "it was never started"))?;
-        one_off::wait(&self.engine, &container.id, deadline)
-            .await?
-            .ok_or_else(|| BackendError::Deadline {
+        let container =
+            place.container().ok_or_else(|| state(node, action, "it was never started"))?;
+        one_off::wait(&self.engine, &container.id, deadline).await?.ok_or_else(|| {
+            BackendError::Deadline {
                 node,
                 awaited: "its process to end".into(),
                 waited_ms: deadline.as_millis(),
-            })
+            }
+        })
     }
 
     async fn apply_rules(&self, node: NodeName, rules: &str) -> Result<(), BackendError> {
         match self.place(node, "use its network")?.container() {
-            Some(container) => self
-                .with_site(node, &container.id)
-                .apply(rules)
-                .await
-                .map(drop),
+            Some(container) => self.with_site(node, &container.id).apply(rules).await.map(drop),
             None => Ok(()),
         }
     }
@@ -428,9 +399,7 @@ impl Backend for Docker {
         let place = self.place(node, "use its network")?;
         match place.container() {
             Some(container) => {
-                self.with_site(node, &container.id)
-                    .open_udp(place.address, port)
-                    .await
+                self.with_site(node, &container.id).open_udp(place.address, port).await
             }
             None => Ok(None),
         }
@@ -458,9 +427,7 @@ impl Backend for Docker {
 }
 
 fn prepare_folder(node: &NodeSpec) -> io::Result<()> {
-    [node.config_dir(), node.data_dir(), node.logs_dir()]
-        .iter()
-        .try_for_each(fs::create_dir_all)
+    [node.config_dir(), node.data_dir(), node.logs_dir()].iter().try_for_each(fs::create_dir_all)
 }
 
 /// What is behind the lock is never left half changed, so a panic elsewhere does not spoil it.
@@ -469,16 +436,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn state(node: NodeName, action: &'static str, reason: &str) -> BackendError {
-    BackendError::State {
-        node,
-        action,
-        reason: reason.to_owned(),
-    }
+    BackendError::State { node, action, reason: reason.to_owned() }
 }
 
 fn failed(node: NodeName, action: &str, reason: &str) -> BackendError {
-    BackendError::Failed {
-        context: format!("{node}: cannot {action}"),
-        reason: reason.to_owned(),
-    }
+    BackendError::Failed { context: format!("{node}: cannot {action}"), reason: reason.to_owned() }
 }

@@ -37,15 +37,9 @@ async fn run_created(
         return Ok(None);
     };
     let both = [("stdout", "1"), ("stderr", "1")];
-    let frames = engine
-        .bytes(&format!("/containers/{id}/logs"), &both)
-        .await?;
+    let frames = engine.bytes(&format!("/containers/{id}/logs"), &both).await?;
     let (stdout, stderr) = split_outputs(&frames);
-    Ok(Some(Output {
-        code,
-        stdout,
-        stderr,
-    }))
+    Ok(Some(Output { code, stdout, stderr }))
 }
 
 /// Waits until a started container does not run; its exit code, or `None` when `deadline` passed.
@@ -61,10 +55,7 @@ pub(super) async fn wait(
     }
     let path = format!("/containers/{id}/wait");
     let not_running = [("condition", "not-running")];
-    match engine
-        .ask::<Ended>(Method::POST, &path, &not_running, None, deadline)
-        .await
-    {
+    match engine.ask::<Ended>(Method::POST, &path, &not_running, None, deadline).await {
         Ok(ended) => Ok(Some(ended.status_code)),
         Err(EngineError::Deadline { .. }) => Ok(None),
         Err(error) => Err(error),

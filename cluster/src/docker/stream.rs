@@ -33,9 +33,7 @@ pub(super) fn split_outputs(mut frames: &[u8]) -> (String, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     while let Some((header, rest)) = frames.split_first_chunk::<HEADER_BYTES>() {
         let length = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-        let length = usize::try_from(length)
-            .unwrap_or(usize::MAX)
-            .min(rest.len());
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
         let (content, rest) = rest.split_at(length);
         match header[0] {
             2 => stderr.extend_from_slice(content),
@@ -55,10 +53,7 @@ mod tests {
     fn lines_are_cut_at_line_ends_only() {
         let mut lines = Lines::default();
         assert!(lines.push(b"{\"a\"").is_empty());
-        assert_eq!(
-            lines.push(b":1}\r\n{\"b\":2}\n{"),
-            ["{\"a\":1}", "{\"b\":2}"]
-        );
+        assert_eq!(lines.push(b":1}\r\n{\"b\":2}\n{"), ["{\"a\":1}", "{\"b\":2}"]);
         assert_eq!(lines.rest().as_deref(), Some("{"));
         assert_eq!(Lines::default().rest(), None);
     }

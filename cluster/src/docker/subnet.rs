@@ -27,10 +27,7 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn new(address: Ipv4Addr, prefix_bits: u8) -> Self {
         let prefix_bits = prefix_bits.min(32);
-        Self {
-            network: u32::from(address) & mask(prefix_bits),
-            prefix_bits,
-        }
+        Self { network: u32::from(address) & mask(prefix_bits), prefix_bits }
     }
 
     /// `10.0.0.0/8`; `None` for anything else, IPv6 among it.
@@ -83,9 +80,7 @@ pub(super) async fn create(
         match engine.create::<Value>("/networks/create", &[], &body).await {
             Ok(_) => return Ok(block),
             // Someone else took the block in between: "Pool overlaps with other one".
-            Err(EngineError::Refused {
-                status, message, ..
-            }) if message.contains("overlap") => {
+            Err(EngineError::Refused { status, message, .. }) if message.contains("overlap") => {
                 last_refusal = Some(format!("{message} (status {status})"));
             }
             Err(error) => return Err(error.into()),
@@ -132,15 +127,9 @@ async fn taken(engine: &Engine) -> Result<Vec<Block>, EngineError> {
         subnet: String,
     }
     let networks: Vec<Found> = engine.get("/networks", &[]).await?;
-    let pools = networks
-        .into_iter()
-        .flat_map(|network| network.ipam.config.unwrap_or_default());
-    let mut blocks: Vec<Block> = pools
-        .filter_map(|pool| Block::parse(&pool.subnet))
-        .collect();
-    blocks.extend(routes(
-        &fs::read_to_string("/proc/net/route").unwrap_or_default(),
-    ));
+    let pools = networks.into_iter().flat_map(|network| network.ipam.config.unwrap_or_default());
+    let mut blocks: Vec<Block> = pools.filter_map(|pool| Block::parse(&pool.subnet)).collect();
+    blocks.extend(routes(&fs::read_to_string("/proc/net/route").unwrap_or_default()));
     Ok(blocks)
 }
 
@@ -148,13 +137,8 @@ async fn taken(engine: &Engine) -> Result<Vec<Block>, EngineError> {
 fn routes(table: &str) -> Vec<Block> {
     let parse = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let hexadecimal = |field: usize| {
-            Some(
-                u32::from_str_radix(fields.get(field)?, 16)
-                    .ok()?
-                    .swap_bytes(),
-            )
-        };
+        let hexadecimal =
+            |field: usize| Some(u32::from_str_radix(fields.get(field)?, 16).ok()?.swap_bytes());
         let (destination, netmask) = (hexadecimal(1)?, hexadecimal(7)?);
         let bits = u8::try_from(netmask.leading_ones()).ok()?;
         (bits > 0).then(|| Block::new(Ipv4Addr::from(destination), bits))
@@ -196,14 +180,8 @@ mod tests {
     fn nodes_get_addresses_of_the_block() {
         let block = block("10.118.7.0/24");
         assert_eq!(block.driver(), Ipv4Addr::new(10, 118, 7, 1));
-        assert_eq!(
-            block.node(NodeName::new(1)),
-            Some(Ipv4Addr::new(10, 118, 7, 11))
-        );
-        assert_eq!(
-            block.node(NodeName::new(244)),
-            Some(Ipv4Addr::new(10, 118, 7, 254))
-        );
+        assert_eq!(block.node(NodeName::new(1)), Some(Ipv4Addr::new(10, 118, 7, 11)));
+        assert_eq!(block.node(NodeName::new(244)), Some(Ipv4Addr::new(10, 118, 7, 254)));
         assert_eq!(block.node(NodeName::new(245)), None, "broadcast");
         assert_eq!(block.node(NodeName::new(u32::MAX)), None);
     }
