@@ -24,10 +24,8 @@ const AT_MOST_BROKERS: [&str; 5] = [
     "share.coordinator.state.topic.replication.factor",
 ];
 /// Settings that may not exceed the number of brokers, and exist for internal topics only.
-const AT_MOST_BROKERS_INTERNAL: [&str; 2] = [
-    "transaction.state.log.min.isr",
-    "share.coordinator.state.topic.min.isr",
-];
+const AT_MOST_BROKERS_INTERNAL: [&str; 2] =
+    ["transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr"];
 
 /// Every setting that the rig gives to `node` in a cluster of `all` nodes.
 pub(super) fn settings(
@@ -56,11 +54,8 @@ pub(super) fn settings(
 fn identity(node: &NodeSpec, all: &[NodeSpec]) -> impl Iterator<Item = (&'static str, String)> {
     let address = node.address;
     let at = |name: &str, port: u16| format!("{name}://{address}:{port}");
-    let broker_listeners = [
-        at("CLIENT", CLIENT_PORT),
-        at("BROKER", BROKER_PORT),
-        at("OBSERVER", OBSERVER_PORT),
-    ];
+    let broker_listeners =
+        [at("CLIENT", CLIENT_PORT), at("BROKER", BROKER_PORT), at("OBSERVER", OBSERVER_PORT)];
     let controller_listener = at("CONTROLLER", CONTROLLER_PORT);
     let mut listeners: Vec<String> = Vec::new();
     if node.role.is_broker() {
@@ -109,10 +104,7 @@ pub(super) fn properties(settings: &BTreeMap<String, String>) -> String {
 
 /// A backslash begins an escape in a properties file, and a line ends a value.
 fn escape(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('\n', "\\n")
-        .replace('\r', "\\r")
+    value.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
 }
 
 #[cfg(test)]
@@ -136,10 +128,7 @@ mod tests {
     }
 
     fn options() -> KafkaOptions {
-        KafkaOptions {
-            overrides: BTreeMap::new(),
-            stock_timeouts: false,
-        }
+        KafkaOptions { overrides: BTreeMap::new(), stock_timeouts: false }
     }
 
     #[test]
@@ -177,9 +166,7 @@ mod tests {
         let all = nodes(&[Role::Combined; 3]);
         let mut options = options();
         options.stock_timeouts = true;
-        options
-            .overrides
-            .insert("min.insync.replicas".into(), "1".into());
+        options.overrides.insert("min.insync.replicas".into(), "1".into());
         let map = settings(&all[0], &all, &options);
         assert_eq!(map["min.insync.replicas"], "1");
         assert!(!map.contains_key("broker.session.timeout.ms"));

@@ -21,13 +21,7 @@ const fn timeout(
     rig: &'static str,
     why: &'static str,
 ) -> Default {
-    Default {
-        key,
-        kafka,
-        rig,
-        is_timeout: true,
-        why,
-    }
+    Default { key, kafka, rig, is_timeout: true, why }
 }
 
 const fn fixed(
@@ -36,13 +30,7 @@ const fn fixed(
     rig: &'static str,
     why: &'static str,
 ) -> Default {
-    Default {
-        key,
-        kafka,
-        rig,
-        is_timeout: false,
-        why,
-    }
+    Default { key, kafka, rig, is_timeout: false, why }
 }
 
 /// Every difference. `docs/kafka.md` shows the same table.
@@ -53,12 +41,7 @@ pub const FAULT_FRIENDLY: &[Default] = &[
         "4000",
         "a dead broker is fenced within a fault, not after it",
     ),
-    timeout(
-        "broker.heartbeat.interval.ms",
-        "2000",
-        "500",
-        "must be well below the session",
-    ),
+    timeout("broker.heartbeat.interval.ms", "2000", "500", "must be well below the session"),
     timeout(
         "replica.lag.time.max.ms",
         "30000",
@@ -71,12 +54,7 @@ pub const FAULT_FRIENDLY: &[Default] = &[
         "3000",
         "a follower gives a silent leader up in time to follow the next one",
     ),
-    timeout(
-        "replica.fetch.backoff.ms",
-        "1000",
-        "200",
-        "a follower is back soon after an error",
-    ),
+    timeout("replica.fetch.backoff.ms", "1000", "200", "a follower is back soon after an error"),
     timeout(
         "controller.quorum.election.timeout.ms",
         "1000",
@@ -89,24 +67,14 @@ pub const FAULT_FRIENDLY: &[Default] = &[
         "2000",
         "as Kafka's own, named here since failover time hangs on it",
     ),
-    timeout(
-        "controller.quorum.request.timeout.ms",
-        "2000",
-        "2000",
-        "the same",
-    ),
+    timeout("controller.quorum.request.timeout.ms", "2000", "2000", "the same"),
     timeout(
         "controller.socket.timeout.ms",
         "30000",
         "4000",
         "a broker finds the next controller within a fault",
     ),
-    timeout(
-        "request.timeout.ms",
-        "30000",
-        "5000",
-        "requests between nodes end within a fault",
-    ),
+    timeout("request.timeout.ms", "30000", "5000", "requests between nodes end within a fault"),
     timeout(
         "offsets.commit.timeout.ms",
         "5000",
@@ -119,89 +87,19 @@ pub const FAULT_FRIENDLY: &[Default] = &[
         "0",
         "groups form at once, since consumers crash and join all the time",
     ),
-    fixed(
-        "auto.create.topics.enable",
-        "true",
-        "false",
-        "topics are made on purpose only",
-    ),
-    fixed(
-        "default.replication.factor",
-        "1",
-        "3",
-        "topics made by hand survive a broker",
-    ),
-    fixed(
-        "min.insync.replicas",
-        "1",
-        "2",
-        "an acknowledged write is on two replicas",
-    ),
-    fixed(
-        "offsets.topic.num.partitions",
-        "50",
-        "4",
-        "fewer to recover after each fault",
-    ),
-    fixed(
-        "offsets.topic.replication.factor",
-        "3",
-        "3",
-        "or the number of brokers",
-    ),
-    fixed(
-        "transaction.state.log.num.partitions",
-        "50",
-        "4",
-        "fewer to recover",
-    ),
-    fixed(
-        "transaction.state.log.replication.factor",
-        "3",
-        "3",
-        "or the number of brokers",
-    ),
-    fixed(
-        "transaction.state.log.min.isr",
-        "2",
-        "2",
-        "or the number of brokers",
-    ),
-    fixed(
-        "share.coordinator.state.topic.num.partitions",
-        "50",
-        "4",
-        "fewer to recover",
-    ),
-    fixed(
-        "share.coordinator.state.topic.replication.factor",
-        "3",
-        "3",
-        "or the number of brokers",
-    ),
-    fixed(
-        "share.coordinator.state.topic.min.isr",
-        "2",
-        "2",
-        "or the number of brokers",
-    ),
-    fixed(
-        "num.network.threads",
-        "3",
-        "2",
-        "three brokers share a small machine",
-    ),
+    fixed("auto.create.topics.enable", "true", "false", "topics are made on purpose only"),
+    fixed("default.replication.factor", "1", "3", "topics made by hand survive a broker"),
+    fixed("min.insync.replicas", "1", "2", "an acknowledged write is on two replicas"),
+    fixed("offsets.topic.num.partitions", "50", "4", "fewer to recover after each fault"),
+    fixed("offsets.topic.replication.factor", "3", "3", "or the number of brokers"),
+    fixed("transaction.state.log.num.partitions", "50", "4", "fewer to recover"),
+    fixed("transaction.state.log.replication.factor", "3", "3", "or the number of brokers"),
+    fixed("transaction.state.log.min.isr", "2", "2", "or the number of brokers"),
+    fixed("share.coordinator.state.topic.num.partitions", "50", "4", "fewer to recover"),
+    fixed("share.coordinator.state.topic.replication.factor", "3", "3", "or the number of brokers"),
+    fixed("share.coordinator.state.topic.min.isr", "2", "2", "or the number of brokers"),
+    fixed("num.network.threads", "3", "2", "three brokers share a small machine"),
     fixed("num.io.threads", "8", "4", "the same"),
-    fixed(
-        "log.cleaner.dedupe.buffer.size",
-        "134217728",
-        "8388608",
-        "a small heap",
-    ),
-    fixed(
-        "log.segment.bytes",
-        "1073741824",
-        "16777216",
-        "segments roll within a run",
-    ),
+    fixed("log.cleaner.dedupe.buffer.size", "134217728", "8388608", "a small heap"),
+    fixed("log.segment.bytes", "1073741824", "16777216", "segments roll within a run"),
 ];

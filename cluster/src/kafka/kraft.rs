@@ -10,17 +10,14 @@ use crate::node::{Launch, NodeSpec};
 use crate::system::{System, SystemError};
 
 /// Heap of a broker: three share a small machine, and none has much to hold.
-const HEAP: [&str; 2] = ["-Xms256m", "-Xmx512m"];
+pub(super) const HEAP: [&str; 2] = ["-Xms256m", "-Xmx512m"];
 /// What makes JVMs cheap that live for a minute or two: one garbage collector thread, the quick
 /// compiler only, and no shared-memory file named after a pid (in pid namespaces of their own all
 /// nodes are number 1).
-const JVM: [&str; 3] = [
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:-UsePerfData",
-];
+pub(super) const JVM: [&str; 3] =
+    ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 /// What a node's log says and where, the same for all.
-const LOG_CONFIG: &str = include_str!("../../../docker/kafka/log4j2.properties");
+pub(super) const LOG_CONFIG: &str = include_str!("../../../docker/kafka/log4j2.properties");
 
 /// Apache Kafka of one distribution, with the cluster's choices.
 #[derive(Clone, Debug)]
@@ -33,11 +30,7 @@ pub struct Kafka {
 impl Kafka {
     /// Kafka from `distribution`; the cluster's id derives from `seed`.
     pub fn new(distribution: Distribution, options: KafkaOptions, seed: u64) -> Self {
-        Self {
-            distribution,
-            options,
-            cluster_id: cluster_id(seed),
-        }
+        Self { distribution, options, cluster_id: cluster_id(seed) }
     }
 
     fn config_file(node: &NodeSpec) -> PathBuf {
@@ -52,14 +45,8 @@ impl Kafka {
         let mut argv = vec![self.distribution.java.clone()];
         argv.extend(flags.iter().map(|flag| (*flag).to_owned()));
         argv.extend(self.distribution.jvm_flags.iter().cloned());
-        argv.push(format!(
-            "-Djava.io.tmpdir={}",
-            node.dir.join("tmp").display()
-        ));
-        argv.push(format!(
-            "-Dlog4j2.configurationFile={}",
-            Self::log_config_file(node).display()
-        ));
+        argv.push(format!("-Djava.io.tmpdir={}", node.dir.join("tmp").display()));
+        argv.push(format!("-Dlog4j2.configurationFile={}", Self::log_config_file(node).display()));
         argv.push("-cp".to_owned());
         argv.push(self.distribution.classpath.clone());
         argv.push(class.to_owned());
@@ -86,13 +73,9 @@ impl System for Kafka {
     fn write_config(&self, node: &NodeSpec, all: &[NodeSpec]) -> Result<(), SystemError> {
         let write = |path: &Path, text: &str| {
             let parent = path.parent().unwrap_or(path);
-            fs::create_dir_all(parent)
-                .and_then(|()| fs::write(path, text))
-                .map_err(|reason| SystemError::Write {
-                    node: node.name,
-                    path: path.to_owned(),
-                    reason,
-                })
+            fs::create_dir_all(parent).and_then(|()| fs::write(path, text)).map_err(|reason| {
+                SystemError::Write { node: node.name, path: path.to_owned(), reason }
+            })
         };
         for dir in [node.data_dir(), node.logs_dir(), node.dir.join("tmp")] {
             fs::create_dir_all(&dir).map_err(|reason| SystemError::Write {
@@ -101,10 +84,7 @@ impl System for Kafka {
                 reason,
             })?;
         }
-        write(
-            &Self::config_file(node),
-            &properties(&self.settings(node, all)),
-        )?;
+        write(&Self::config_file(node), &properties(&self.settings(node, all)))?;
         write(&Self::log_config_file(node), LOG_CONFIG)
     }
 
@@ -135,15 +115,9 @@ fn cluster_id(seed: u64) -> String {
             digit << 1 | u8::from(set)
         })
     };
-    let id: String = (0..22)
-        .map(|index| char::from(ALPHABET[usize::from(bits(index))]))
-        .collect();
+    let id: String = (0..22).map(|index| char::from(ALPHABET[usize::from(bits(index))])).collect();
     // Kafka's tools read an id that begins with a dash as a flag.
-    if id.starts_with('-') {
-        cluster_id(seed.wrapping_add(1 << 63).wrapping_add(1))
-    } else {
-        id
-    }
+    if id.starts_with('-') { cluster_id(seed.wrapping_add(1 << 63).wrapping_add(1)) } else { id }
 }
 
 #[cfg(test)]
@@ -156,10 +130,7 @@ mod tests {
             let id = cluster_id(seed);
             assert_eq!(id.len(), 22);
             assert!(!id.starts_with('-'), "{id}");
-            assert!(
-                "AQgw".contains(id.chars().last().unwrap()),
-                "{id} has no clean padding"
-            );
+            assert!("AQgw".contains(id.chars().last().unwrap()), "{id} has no clean padding");
             assert_eq!(id, cluster_id(seed));
         }
         assert_ne!(cluster_id(1), cluster_id(2));

@@ -1,13 +1,19 @@
 //! Asking brokers what they know, over the port that no fault cuts off from the driver.
 
 mod connection;
+mod offsets;
+mod quorum;
 mod ready;
 mod recovery;
+mod settings;
 mod topics;
 mod view;
 
 pub use connection::{ProbeError, ask};
+pub use offsets::{End, Offsets, offsets};
+pub use quorum::{QuorumView, quorum_view};
 pub use ready::{await_brokers, await_full_isr};
-pub use recovery::{RecoveryReport, await_recovery};
+pub use recovery::{RecoveryReport, StuckHw, await_recovery};
+pub use settings::{Setting, effective_settings};
 pub use topics::{TopicSpec, create_topics};
 pub use view::{BrokerAnswer, PartitionView, View, cluster_view};

@@ -1,6 +1,7 @@
 //! Making the topics of a run.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::ResponseError;
@@ -13,7 +14,7 @@ use super::connection::ask;
 use super::view::topic_name;
 use crate::node::{NodeSpec, OBSERVER_PORT};
 
-const VERSION: i16 = 5;
+const VERSIONS: RangeInclusive<i16> = 5..=7;
 const ATTEMPT_DEADLINE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
@@ -44,23 +45,12 @@ pub async fn create_topics(
     let brokers: Vec<&NodeSpec> = nodes.iter().filter(|node| node.role.is_broker()).collect();
     let mut said = String::from("there is no broker");
     for node in brokers.iter().cycle() {
-        match ask(
-            node.address,
-            OBSERVER_PORT,
-            VERSION,
-            &request,
-            ATTEMPT_DEADLINE,
-        )
-        .await
-        {
+        match ask(node.address, OBSERVER_PORT, VERSIONS, &request, ATTEMPT_DEADLINE).await {
             Ok(response) => {
                 let mut wait = false;
                 for topic in &response.topics {
                     let name = topic.name.0.as_str();
-                    let message = topic
-                        .error_message
-                        .as_ref()
-                        .map_or("", |text| text.as_str());
+                    let message = topic.error_message.as_ref().map_or("", |text| text.as_str());
                     match ResponseError::try_from_code(topic.error_code) {
                         None | Some(ResponseError::TopicAlreadyExists) => {}
                         // Brokers register one after the other.
@@ -99,9 +89,7 @@ fn request(topics: &[TopicSpec]) -> CreateTopicsRequest {
         .iter()
         .map(|topic| {
             let configs = topic.config.iter().map(|(key, value)| {
-                CreatableTopicConfig::default()
-                    .with_name(text(key))
-                    .with_value(Some(text(value)))
+                CreatableTopicConfig::default().with_name(text(key)).with_value(Some(text(value)))
             });
             CreatableTopic::default()
                 .with_name(topic_name(&topic.name))
@@ -110,7 +98,5 @@ fn request(topics: &[TopicSpec]) -> CreateTopicsRequest {
                 .with_configs(configs.collect())
         })
         .collect();
-    CreateTopicsRequest::default()
-        .with_topics(topics)
-        .with_timeout_ms(8_000)
+    CreateTopicsRequest::default().with_topics(topics).with_timeout_ms(8_000)
 }

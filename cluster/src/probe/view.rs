@@ -2,27 +2,24 @@
 //! so all are asked, and the newest leader epoch wins.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use history::Key;
-use kafka_protocol::messages::describe_quorum_request::{PartitionData, TopicData};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::{
-    BrokerId, DescribeQuorumRequest, MetadataRequest, MetadataResponse, TopicName,
-};
+use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use serde::Serialize;
 
 use super::connection::{ProbeError, ask};
-use crate::node::{CONTROLLER_PORT, NodeName, NodeSpec, OBSERVER_PORT};
+use super::quorum::quorum_view;
+use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
 
 /// A broker that does not answer by then counts as silent. Those who answer do so in milliseconds.
-const ANSWER_DEADLINE: Duration = Duration::from_millis(1500);
-/// Leader epochs since version 7; the lowest flexible version.
-const METADATA_VERSION: i16 = 9;
-const QUORUM_VERSION: i16 = 0;
-const METADATA_TOPIC: &str = "__cluster_metadata";
+pub(super) const ANSWER_DEADLINE: Duration = Duration::from_millis(1500);
+/// Leader epochs since version 7; 9 is the lowest flexible one.
+const METADATA_VERSIONS: RangeInclusive<i16> = 9..=12;
 
 /// A partition as one broker, or the newest of them, sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,6 +32,8 @@ pub struct PartitionView {
     pub isr: BTreeSet<NodeName>,
     /// All replicas.
     pub replicas: BTreeSet<NodeName>,
+    /// Those on brokers that are down or have lost their disk.
+    pub offline: BTreeSet<NodeName>,
 }
 
 /// What one broker answered.
@@ -61,10 +60,19 @@ pub struct View {
 pub async fn cluster_view(nodes: &[NodeSpec], keys: &[Key]) -> View {
     let brokers = nodes.iter().filter(|node| node.role.is_broker());
     let asked = join_all(brokers.map(|node| async { (node.name, ask_broker(node, keys).await) }));
-    let (answers, controller) = tokio::join!(asked, active_controller(nodes));
+    let (answers, quorum) = tokio::join!(asked, quorum_view(nodes));
     let answers: BTreeMap<_, _> = answers.into_iter().collect();
+    let keys = newest(&answers);
+    let controller = quorum.and_then(|quorum| quorum.leader);
+    View { controller, keys, answers }
+}
+
+/// By key, the answer with the newest leader epoch.
+fn newest(
+    answers: &BTreeMap<NodeName, Result<BrokerAnswer, ProbeError>>,
+) -> BTreeMap<Key, PartitionView> {
     let mut newest: BTreeMap<Key, PartitionView> = BTreeMap::new();
-    for (broker, answer) in &answers {
+    for (broker, answer) in answers {
         let Ok(answer) = answer else { continue };
         for (key, view) in &answer.keys {
             let known = newest.get(key);
@@ -77,89 +85,89 @@ pub async fn cluster_view(nodes: &[NodeSpec], keys: &[Key]) -> View {
             }
         }
     }
-    View {
-        controller,
-        keys: newest,
-        answers,
-    }
+    newest
 }
 
 async fn ask_broker(node: &NodeSpec, keys: &[Key]) -> Result<BrokerAnswer, ProbeError> {
-    let topics: BTreeSet<&str> = keys
-        .iter()
-        .filter_map(|key| key.split().map(|(topic, _)| topic))
-        .collect();
+    let topics: BTreeSet<&str> =
+        keys.iter().filter_map(|key| key.split().map(|(topic, _)| topic)).collect();
     let topics = topics
         .into_iter()
         .map(|topic| MetadataRequestTopic::default().with_name(Some(topic_name(topic))))
         .collect();
-    let request = MetadataRequest::default()
-        .with_topics(Some(topics))
-        .with_allow_auto_topic_creation(false);
-    let response = ask(
-        node.address,
-        OBSERVER_PORT,
-        METADATA_VERSION,
-        &request,
-        ANSWER_DEADLINE,
-    )
-    .await?;
+    let request =
+        MetadataRequest::default().with_topics(Some(topics)).with_allow_auto_topic_creation(false);
+    let response =
+        ask(node.address, OBSERVER_PORT, METADATA_VERSIONS, &request, ANSWER_DEADLINE).await?;
     Ok(read_metadata(&response))
 }
 
 fn read_metadata(response: &MetadataResponse) -> BrokerAnswer {
-    let name_of = |id: &BrokerId| u32::try_from(id.0).ok().map(NodeName::new);
-    let set = |ids: &[BrokerId]| ids.iter().filter_map(name_of).collect();
+    let set = |ids: &[BrokerId]| ids.iter().copied().filter_map(name_of).collect();
     let mut keys = BTreeMap::new();
     for topic in &response.topics {
         let Some(name) = &topic.name else { continue };
         for partition in &topic.partitions {
             let view = PartitionView {
-                leader: name_of(&partition.leader_id),
+                leader: name_of(partition.leader_id),
                 leader_epoch: partition.leader_epoch,
                 isr: set(&partition.isr_nodes),
                 replicas: set(&partition.replica_nodes),
+                offline: set(&partition.offline_replicas),
             };
             keys.insert(Key::new(name.0.as_str(), partition.partition_index), view);
         }
     }
-    let brokers = response
-        .brokers
-        .iter()
-        .filter_map(|broker| name_of(&broker.node_id))
-        .collect();
+    let brokers = response.brokers.iter().filter_map(|broker| name_of(broker.node_id)).collect();
     BrokerAnswer { brokers, keys }
 }
 
-/// The leader of the metadata log, as the controllers themselves say; the newest epoch wins.
-async fn active_controller(nodes: &[NodeSpec]) -> Option<NodeName> {
-    let partition = PartitionData::default().with_partition_index(0);
-    let topic = TopicData::default()
-        .with_topic_name(topic_name(METADATA_TOPIC))
-        .with_partitions(vec![partition]);
-    let request = &DescribeQuorumRequest::default().with_topics(vec![topic]);
-    let controllers = nodes.iter().filter(|node| node.role.is_controller());
-    let answers = join_all(controllers.map(|node| {
-        ask(
-            node.address,
-            CONTROLLER_PORT,
-            QUORUM_VERSION,
-            request,
-            ANSWER_DEADLINE,
-        )
-    }))
-    .await;
-    answers
-        .into_iter()
-        .flatten()
-        .flat_map(|answer| answer.topics)
-        .flat_map(|topic| topic.partitions)
-        .filter(|partition| partition.error_code == 0)
-        .max_by_key(|partition| partition.leader_epoch)
-        .and_then(|partition| u32::try_from(partition.leader_id.0).ok())
-        .map(NodeName::new)
+/// The node of an id; none for -1, by which Kafka says that there is none.
+pub(super) fn name_of(id: BrokerId) -> Option<NodeName> {
+    u32::try_from(id.0).ok().filter(|id| *id > 0).map(NodeName::new)
 }
 
 pub(super) fn topic_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(leader: u32, leader_epoch: i32, isr: &[u32]) -> Result<BrokerAnswer, ProbeError> {
+        let view = PartitionView {
+            leader: Some(NodeName::new(leader)),
+            leader_epoch,
+            isr: isr.iter().copied().map(NodeName::new).collect(),
+            ..PartitionView::default()
+        };
+        Ok(BrokerAnswer { brokers: BTreeSet::new(), keys: [(Key::from("t-0"), view)].into() })
+    }
+
+    fn merged(answers: [Result<BrokerAnswer, ProbeError>; 3]) -> PartitionView {
+        let answers = (1..).map(NodeName::new).zip(answers).collect();
+        newest(&answers)[&Key::from("t-0")].clone()
+    }
+
+    #[test]
+    fn the_newest_leader_epoch_wins() {
+        let silent = Err(ProbeError::Deadline { address: "n3".into(), waited_ms: 1 });
+        let view = merged([says(1, 4, &[1, 2, 3]), says(2, 5, &[2, 3]), silent]);
+        assert_eq!((view.leader, view.leader_epoch), (Some(NodeName::new(2)), 5));
+    }
+
+    #[test]
+    fn at_one_epoch_the_leader_is_believed() {
+        let view = merged([says(2, 5, &[1, 2]), says(2, 5, &[2]), says(2, 5, &[1, 2, 3])]);
+        assert_eq!(view.isr, [NodeName::new(2)].into());
+        let view = merged([says(1, 5, &[1]), says(1, 5, &[1, 2]), says(1, 5, &[1, 2, 3])]);
+        assert_eq!(view.isr, [NodeName::new(1)].into());
+    }
+
+    #[test]
+    fn no_id_is_no_node() {
+        assert_eq!(name_of(BrokerId(-1)), None);
+        assert_eq!(name_of(BrokerId(2)), Some(NodeName::new(2)));
+    }
 }
