@@ -54,12 +54,12 @@ fn main() {
 /// What is missing, if anything; with the base image made.
 fn prepare() -> Result<(), (&'static str, String)> {
     runtime().block_on(async {
-        let missing = |error: BackendError| ("docker", error.to_string());
+        let missing = |error: BackendError| {
+            let is_root = Access::of_this_user() == Access::Direct;
+            (if is_root { "docker" } else { "root" }, error.to_string())
+        };
         let info = preflight().await.map_err(missing)?;
         SOCKET.get_or_init(|| info.socket);
-        if Access::of_this_user() != Access::Direct {
-            return Err(("root", "packets are proven from inside containers; run as root".into()));
-        }
         let engine = Engine::connect().await.map_err(|error| missing(error.into()))?;
         ensure_base(&engine, &BaseSource::from_environment(), &|_| {}).await.map_err(missing)?;
         remove_leftovers(&engine, Sweep::OwnerGone).await.map_err(missing)?;

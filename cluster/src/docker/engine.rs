@@ -344,11 +344,21 @@ fn tell(
         });
     }
     for text in [&message["stream"], &message["status"]] {
-        if let Some(text) = text.as_str().map(str::trim_end).filter(|text| !text.is_empty()) {
-            progress(text);
-        }
+        let lines = text.as_str().unwrap_or_default().lines().map(without_colours);
+        lines.filter(|line| !line.is_empty()).for_each(|line| progress(&line));
     }
     Ok(())
+}
+
+/// A line without the escape sequences that colour it: the engine marks what a build step says on
+/// its standard error.
+fn without_colours(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        text.push_str(part.split_once('m').map_or("", |(_, rest)| rest));
+    }
+    text.trim_end().to_owned()
 }
 
 /// The words in an engine's error body, `{"message": "…"}`.
@@ -445,6 +455,11 @@ mod tests {
     fn an_error_in_a_progress_stream_is_one() {
         let quiet = |_: &str| {};
         assert!(tell("POST /build", r#"{"stream":"Step 1/2 : FROM x"}"#, &quiet).is_ok());
+        let heard = std::sync::Mutex::new(Vec::new());
+        let listen = |line: &str| heard.lock().unwrap().push(line.to_owned());
+        tell("POST /build", r#"{"stream":"\u001b[91mopenjdk 17\nServer VM\n\u001b[0m"}"#, &listen)
+            .unwrap();
+        assert_eq!(*heard.lock().unwrap(), ["openjdk 17", "Server VM"]);
         let error = tell("POST /build", r#"{"error":"no such file"}"#, &quiet).unwrap_err();
         assert!(error.to_string().contains("no such file"), "{error}");
     }

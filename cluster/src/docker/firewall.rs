@@ -37,6 +37,14 @@ impl Access {
     }
 }
 
+/// Can everything that a run needs of the network be done with this access?
+pub(super) fn check_proof(access: Access) -> Result<(), BackendError> {
+    match access {
+        Access::Direct => check_tools(access),
+        Access::Helper => Err(no_way_in("this user is not root")),
+    }
+}
+
 /// Are the commands there that rules are set with?
 pub(super) fn check_tools(access: Access) -> Result<(), BackendError> {
     match access {
@@ -117,15 +125,9 @@ impl Site<'_> {
                 self.inside("open a UDP socket", move |namespace| namespace.open_udp(address, port))
                     .await
             }
-            Access::Helper => Err(BackendError::Unsupported {
-                backend: "docker",
-                reason: format!(
-                    "{}: whether packets pass can be proven from inside the container's network \
-                     only, and entering it needs root",
-                    self.node
-                ),
-                remedy: "Run as root, or use the namespaces backend, which needs no root.".into(),
-            }),
+            Access::Helper => {
+                Err(no_way_in(&format!("a socket cannot be opened on {}", self.node)))
+            }
         }
     }
 
@@ -236,6 +238,17 @@ fn apply_script() -> String {
         );
     }
     script
+}
+
+fn no_way_in(reason: &str) -> BackendError {
+    BackendError::Unsupported {
+        backend: "docker",
+        reason: format!(
+            "{reason}; whether packets pass can be proven from inside a container's network only, \
+             and entering it needs root"
+        ),
+        remedy: "Run as root, or use the namespaces backend, which needs no root.".into(),
+    }
 }
 
 fn failed(node: NodeName, action: &str, reason: &str) -> BackendError {

@@ -40,6 +40,6 @@ use crate::backend::BackendError;
 /// [`BackendError::Unsupported`] with a remedy.
 pub async fn preflight() -> Result<EngineInfo, BackendError> {
     let engine = Engine::connect().await?;
-    firewall::check_tools(Access::of_this_user())?;
+    firewall::check_proof(Access::of_this_user())?;
     Ok(engine.info().clone())
 }
