@@ -8,6 +8,7 @@ mod interrupt;
 mod plan;
 mod preflight;
 mod recorder;
+mod report;
 mod run;
 mod store;
 

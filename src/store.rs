@@ -103,6 +103,19 @@ impl RunDir {
     }
 }
 
+impl RunDir {
+    /// Removes the nodes' data and scratch folders: the history says all that matters of a run
+    /// that was valid.
+    pub(crate) fn remove_data(&self) {
+        for node in folders(&self.0).unwrap_or_default() {
+            for part in ["data", "tmp"] {
+                // What stays costs disk space, nothing else.
+                let _ = fs::remove_dir_all(node.join(part));
+            }
+        }
+    }
+}
+
 /// The runs under `results`, oldest first.
 pub(crate) fn list(results: &Path) -> Result<Vec<RunDir>> {
     let mut runs = Vec::new();

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use history::Key;
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -74,20 +75,24 @@ impl Cluster {
     /// # Errors
     /// [`SystemError`] naming the node that could not be prepared or started.
     pub async fn start_all(&self) -> Result<(), SystemError> {
-        for node in &self.nodes {
-            for launch in self.system.prepare(node, &self.nodes) {
-                let output = self.backend.exec(node, &launch, PREPARE_DEADLINE).await?;
-                if output.code != 0 {
-                    return Err(SystemError::Prepare {
-                        node: node.name,
-                        code: output.code,
-                        said: format!("{}{}", output.stdout, output.stderr),
-                    });
-                }
-            }
-        }
+        // Side by side: each starts a JVM that waits for the disk as much as for a core.
+        try_join_all(self.nodes.iter().map(|node| self.prepare(node))).await?;
         for node in &self.nodes {
             self.start(node.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn prepare(&self, node: &NodeSpec) -> Result<(), SystemError> {
+        for launch in self.system.prepare(node, &self.nodes) {
+            let output = self.backend.exec(node, &launch, PREPARE_DEADLINE).await?;
+            if output.code != 0 {
+                return Err(SystemError::Prepare {
+                    node: node.name,
+                    code: output.code,
+                    said: format!("{}{}", output.stdout, output.stderr),
+                });
+            }
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod cluster;
 mod image;
 mod lists;
+mod stored;
 mod test;
 
 use std::io::{self, Write as _};
@@ -24,7 +25,9 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Image(command) => image::dispatch(&command),
         Command::Nemeses => Ok(lists::nemeses()),
         Command::Workloads => Ok(lists::workloads()),
-        _ => Err(Failure::internal("not yet")),
+        Command::Check(args) => stored::check(&args),
+        Command::Runs(args) => stored::runs(&args),
+        Command::Show(args) => stored::show(&args),
     }
 }
 

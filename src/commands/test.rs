@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use checkers::Validity;
 use cluster::kafka::java_for;
 use cluster::namespaces::sandbox;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::cli::TestArgs;
+use crate::cli::{Format, TestArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::plan::Plan;
+use crate::report::run_report;
 use crate::run::{Ended, Prepared, prepare, run_test};
 use crate::store::{RunDir, TestFile, now_text};
 
@@ -51,14 +53,20 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
     run_dir.write_test(&test)?;
     let plan = test.plan.clone();
     let ended = run_test(&plan, prepared, &run_dir, &mut test, &console, &interrupts).await?;
-    match ended {
-        Ended::Aborted => Ok(Exit::Unknown),
-        Ended::Judged(verdict) => {
-            run_dir.write_verdict(&verdict)?;
-            console.print(&format!("{verdict:?}"));
-            Ok(verdict.valid.into())
-        }
+    let Ended::Judged(verdict) = ended else {
+        warn!("no verdict; `highwater check {}` judges what there is", run_dir.path().display());
+        return Ok(Exit::Unknown);
+    };
+    run_dir.write_verdict(&verdict)?;
+    if !plan.keep_data && verdict.valid == Validity::True {
+        run_dir.remove_data();
     }
+    match args.output.format {
+        Format::Json => super::stored::print_json(&*verdict)?,
+        Format::Human if args.output.quiet => console.print(&format!("{}", verdict.valid)),
+        Format::Human => console.print(&run_report(&run_dir, &test, &verdict)),
+    }
+    Ok(verdict.valid.into())
 }
 
 /// Of everything that took part, as far as it tells.
