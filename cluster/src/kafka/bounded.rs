@@ -1,8 +1,8 @@
 //! Running a program to its end, but not for ever.
 
-use std::io;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,32 +10,39 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Runs `command` with nothing on its standard input; what it printed.
 ///
+/// The output goes through files: to read two pipes takes threads, and whoever goes on to enter
+/// a user namespace must have none.
+///
 /// # Errors
 /// In words: it cannot be run, or did not end within `deadline` and was killed.
 pub(super) fn output(command: &mut Command, deadline: Duration) -> Result<Output, String> {
     let name = command.get_program().to_string_lossy().into_owned();
+    let told = |error: io::Error| format!("`{name}` cannot be run: {error}");
+    let (mut stdout, mut stderr) =
+        (tempfile::tempfile().map_err(told)?, tempfile::tempfile().map_err(told)?);
     let mut child = command
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(stdout.try_clone().map_err(told)?)
+        .stderr(stderr.try_clone().map_err(told)?)
         .spawn()
-        .map_err(|error| format!("`{name}` cannot be run: {error}"))?;
-    let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+        .map_err(told)?;
     let status = wait(&mut child, deadline).map_err(|error| format!("`{name}`: {error}"))?;
-    // Somebody who inherited the pipe may hold it open longer than the program lives.
-    let rest = Duration::from_secs(1);
-    let text = |pipe: mpsc::Receiver<Vec<u8>>| pipe.recv_timeout(rest).unwrap_or_default();
-    Ok(Output { status, stdout: text(stdout), stderr: text(stderr) })
+    let (stdout, stderr) = (read(&mut stdout).map_err(told)?, read(&mut stderr).map_err(told)?);
+    Ok(Output { status, stdout, stderr })
+}
+
+fn read(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Waits for the end of `child`, and kills it when `deadline` passes.
 ///
 /// # Errors
 /// In words, when it had to be killed or cannot be waited for.
-pub(super) fn wait(
-    child: &mut Child,
-    deadline: Duration,
-) -> Result<std::process::ExitStatus, String> {
+pub(super) fn wait(child: &mut Child, deadline: Duration) -> Result<ExitStatus, String> {
     let begun = Instant::now();
     loop {
         match child.try_wait() {
@@ -58,18 +65,6 @@ pub(super) fn end(child: &mut Child) {
     // An error here says that it has ended already.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-fn drain(pipe: Option<impl io::Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    if let Some(mut pipe) = pipe {
-        thread::spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = pipe.read_to_end(&mut bytes);
-            let _ = sender.send(bytes);
-        });
-    }
-    receiver
 }
 
 #[cfg(test)]
