@@ -178,4 +178,28 @@ mod tests {
         let map = BTreeMap::from([("a".to_owned(), "x\\y\nb=c".to_owned())]);
         assert_eq!(properties(&map), "a=x\\\\y\\nb=c\n");
     }
+
+    /// Compares with a file below `tests/golden`; `UPDATE_GOLDEN=1` writes it.
+    fn golden(name: &str, settings: &BTreeMap<String, String>) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let text = properties(settings);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, golden, "{name} differs; run with UPDATE_GOLDEN=1, and look at the diff");
+    }
+
+    #[test]
+    fn files_are_written_as_they_were() {
+        let combined = nodes(&[Role::Combined; 3]);
+        golden("kafka-combined.properties", &settings(&combined[1], &combined, &options()));
+        let apart = nodes(&[Role::Broker, Role::Broker, Role::Broker, Role::Controller]);
+        golden("kafka-broker.properties", &settings(&apart[0], &apart, &options()));
+        golden("kafka-controller.properties", &settings(&apart[3], &apart, &options()));
+        let mut stock = options();
+        stock.stock_timeouts = true;
+        stock.overrides = [("log.segment.bytes".into(), "1048576".into())].into();
+        golden("kafka-stock-timeouts.properties", &settings(&combined[0], &combined, &stock));
+    }
 }

@@ -103,3 +103,22 @@ pub const FAULT_FRIENDLY: &[Default] = &[
     fixed("log.cleaner.dedupe.buffer.size", "134217728", "8388608", "a small heap"),
     fixed("log.segment.bytes", "1073741824", "16777216", "segments roll within a run"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_stands_once_and_is_documented() {
+        let book = include_str!("../../../docs/kafka.md");
+        let names: BTreeSet<_> = FAULT_FRIENDLY.iter().map(|default| default.key).collect();
+        assert_eq!(names.len(), FAULT_FRIENDLY.len());
+        for Default { key, kafka, rig, is_timeout, why } in FAULT_FRIENDLY {
+            let stays = if *is_timeout { "Kafka's" } else { "the rig's" };
+            let row = format!("| `{key}` | {kafka} | {rig} | {stays} | {why} |");
+            assert!(book.contains(&row), "docs/kafka.md lacks the row\n{row}");
+        }
+    }
+}
