@@ -2,8 +2,9 @@
 //! polls say, and who wrote and read each value.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-use history::{Batch, History, KeyLog, NameId, OpId, Operation, Outcome, Sent};
+use history::{Batch, History, KeyLog, NameId, OpId, Operation, Outcome, RecordId, Run, Sent};
 use rustc_hash::FxHashSet;
 
 use crate::parallel::map_parallel;
@@ -34,6 +35,21 @@ pub(crate) struct Record {
     pub(crate) value: ValueId,
 }
 
+/// What is known of a polled record.
+#[derive(Clone, Copy, Debug)]
+struct RecordFacts {
+    record: Record,
+    /// How many records up to this, in the order of their numbers, stand elsewhere than right
+    /// behind the one before.
+    jumps: u32,
+    /// The first ok poll that returned it: a place in the log's batches.
+    first_read: u32,
+    /// The rank at which its value stands first.
+    earliest: u32,
+    /// Index at which the send of its value was invoked; 0 where none is known.
+    sent: u32,
+}
+
 /// Number of a value among those of its key, ascending.
 pub(crate) type ValueId = u32;
 
@@ -43,6 +59,7 @@ struct KeyValues {
     values: Ranks,
     facts: Vec<ValueFacts>,
     resent: Vec<ValueId>,
+    first_read: Vec<u32>,
 }
 
 impl KeyValues {
@@ -50,7 +67,12 @@ impl KeyValues {
         let sent = log.sends.iter().map(|sent| sent.value);
         let values = Ranks::new(sent.chain(log.records.iter().map(|(_, value)| *value)));
         let unknown = ValueFacts { writer: NONE, first: NONE, last: NONE, reader: NONE };
-        let mut known = Self { facts: vec![unknown; values.len()], values, resent: Vec::new() };
+        let mut known = Self {
+            facts: vec![unknown; values.len()],
+            values,
+            resent: Vec::new(),
+            first_read: Vec::new(),
+        };
         known.note_writers(history, log);
         known.note_readers(history, log);
         known
@@ -79,15 +101,20 @@ impl KeyValues {
     }
 
     fn note_readers(&mut self, history: &History, log: &KeyLog) {
+        self.first_read = vec![NONE; log.records.len()];
         for (place, batch) in (0..).zip(&log.batches) {
             if history.op(batch.op).outcome != Outcome::Ok {
                 continue;
             }
-            for (_, value) in &log.records[batch.range()] {
-                if let Some(value) = self.values.rank(*value) {
-                    let reader = &mut self.facts[value as usize].reader;
-                    *reader = (*reader).min(place);
-                }
+            for id in log.ids(batch) {
+                let first = &mut self.first_read[id as usize];
+                *first = (*first).min(place);
+            }
+        }
+        for ((_, value), first) in log.records.iter().zip(&self.first_read) {
+            if let Some(value) = self.values.rank(*value) {
+                let reader = &mut self.facts[value as usize].reader;
+                *reader = (*reader).min(*first);
             }
         }
     }
@@ -149,8 +176,8 @@ pub(crate) struct KeyOrder<'a> {
     slots: Vec<ValueId>,
     /// Ranks at which more than one value stands: all of them.
     pub(crate) conflicts: BTreeMap<u32, BTreeSet<ValueId>>,
-    /// As [`KeyLog::records`].
-    records: Vec<Record>,
+    /// By number of the record.
+    records: Vec<RecordFacts>,
     /// Values that more than one operation sent.
     pub(crate) resent: Vec<ValueId>,
     /// By place in the log's sends: must it have been written?
@@ -166,7 +193,7 @@ impl<'a> KeyOrder<'a> {
         seen_txns: &FxHashSet<OpId>,
     ) -> Self {
         let log = &history.logs[key as usize];
-        let KeyValues { values, facts, resent } = known;
+        let KeyValues { values, facts, resent, first_read } = known;
         let committed: Vec<bool> = log
             .sends
             .iter()
@@ -203,7 +230,7 @@ impl<'a> KeyOrder<'a> {
             passes: Vec::new(),
         };
         order.place_sends();
-        order.place_records();
+        order.place_records(&first_read);
         order.passes = passes(&order);
         order
     }
@@ -221,15 +248,29 @@ impl<'a> KeyOrder<'a> {
         }
     }
 
-    fn place_records(&mut self) {
-        for (offset, value) in &self.log.records {
+    fn place_records(&mut self, first_read: &[u32]) {
+        for ((offset, value), first_read) in self.log.records.iter().zip(first_read) {
             // Both sets were made from these numbers.
             let record = Record {
                 rank: self.offsets.rank(*offset).unwrap_or(NONE),
                 value: self.values.rank(*value).unwrap_or(NONE),
             };
-            self.records.push(record);
             self.put(record);
+            let jumps = self
+                .records
+                .last()
+                .map_or(0, |last| last.jumps + u32::from(last.record.rank + 1 != record.rank));
+            self.records.push(RecordFacts {
+                record,
+                jumps,
+                first_read: *first_read,
+                earliest: NONE,
+                sent: self.writer_op(record.value).map_or(0, |op| op.invoked),
+            });
+        }
+        // Known when all stand in their places.
+        for facts in &mut self.records {
+            facts.earliest = self.facts[facts.record.value as usize].first;
         }
     }
 
@@ -262,7 +303,7 @@ impl<'a> KeyOrder<'a> {
     }
 
     /// How many values there are; they are numbered from 0.
-    pub(crate) fn value_ids(&self) -> std::ops::Range<ValueId> {
+    pub(crate) fn value_ids(&self) -> Range<ValueId> {
         0..u32::try_from(self.facts.len()).unwrap_or(NONE)
     }
 
@@ -324,9 +365,57 @@ impl<'a> KeyOrder<'a> {
         self.facts[value as usize].reader != NONE
     }
 
-    /// The records of a batch.
-    pub(crate) fn records(&self, batch: &Batch) -> &[Record] {
-        &self.records[batch.range()]
+    /// How many distinct records were polled; they are numbered from 0.
+    pub(crate) fn record_ids(&self) -> Range<RecordId> {
+        0..u32::try_from(self.records.len()).unwrap_or(NONE)
+    }
+
+    /// The record with number `id`.
+    pub(crate) fn record(&self, id: RecordId) -> Record {
+        self.records[id as usize].record
+    }
+
+    /// The rank at which the value of a record stands first.
+    pub(crate) fn earliest(&self, id: RecordId) -> u32 {
+        self.records[id as usize].earliest
+    }
+
+    /// Index at which the send of a record's value was invoked; 0 where none is known.
+    pub(crate) fn sent(&self, id: RecordId) -> u32 {
+        self.records[id as usize].sent
+    }
+
+    /// The first ok poll that returned a record.
+    pub(crate) fn first_read(&self, id: RecordId) -> Option<&'a Batch> {
+        self.log.batches.get(self.records[id as usize].first_read as usize)
+    }
+
+    /// Do the records of `run` stand one right behind the other?
+    pub(crate) fn is_straight(&self, run: Run) -> bool {
+        let jumps = |id: RecordId| self.records[id as usize].jumps;
+        jumps(run.start) == jumps(run.end - 1)
+    }
+
+    /// The first record of a batch.
+    pub(crate) fn first(&self, batch: &Batch) -> Option<Record> {
+        self.log.runs(batch).first().map(|run| self.record(run.start))
+    }
+
+    /// The last record of a batch.
+    pub(crate) fn last(&self, batch: &Batch) -> Option<Record> {
+        self.log.runs(batch).last().map(|run| self.record(run.end - 1))
+    }
+
+    /// The highest rank in a batch.
+    pub(crate) fn highest(&self, batch: &Batch) -> Option<u32> {
+        let highest = |run: &Run| {
+            if self.is_straight(*run) {
+                Some(self.record(run.end - 1).rank)
+            } else {
+                run.ids().map(|id| self.record(id).rank).max()
+            }
+        };
+        self.log.runs(batch).iter().filter_map(highest).max()
     }
 
     /// The operation of a batch.
@@ -353,21 +442,21 @@ impl<'a> KeyOrder<'a> {
         &self.passes
     }
 
-    /// Every line that says that `value` stands at `rank`, the first first: the completion of a
-    /// send or poll.
-    pub(crate) fn sightings(&self, rank: u32, value: ValueId) -> impl Iterator<Item = u32> {
+    /// The first line that says that `value` stands at `rank`: the completion of a send or poll.
+    pub(crate) fn sighting(&self, rank: u32, value: ValueId) -> Option<u32> {
+        let record = Record { rank, value };
         let sent = self
             .writer(value)
             .filter(|sent| sent.offset() == Some(self.offset(rank)))
             .filter(|_| self.is_committed(value))
             .map(|sent| self.history.op(sent.op).completed);
-        let record = Record { rank, value };
-        let polled = self
-            .log
-            .batches
-            .iter()
-            .filter(move |batch| self.records(batch).contains(&record))
-            .map(|batch| self.batch_op(batch).completed);
-        sent.into_iter().chain(polled)
+        let polled = self.record_ids().find(|id| self.record(*id) == record);
+        let polled = polled.and_then(|id| {
+            let mut batches = self.log.batches.iter();
+            let first = self.first_read(id);
+            first.or_else(|| batches.find(|batch| self.log.ids(batch).any(|other| other == id)))
+        });
+        let polled = polled.map(|batch| self.batch_op(batch).completed);
+        sent.into_iter().chain(polled).min()
     }
 }

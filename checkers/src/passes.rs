@@ -1,10 +1,10 @@
 //! Passes: stretches in which one process read a key without a jump that it asked for.
 
-use history::{Batch, OpId, Outcome};
+use history::{Batch, OpId, Outcome, RecordId};
 use rustc_hash::FxHashMap;
 
 use crate::cursor::{Cursors, Mode, Since};
-use crate::order::{KeyOrder, Record, ValueId};
+use crate::order::{KeyOrder, ValueId};
 
 /// Where a pass began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) fn passes(order: &KeyOrder<'_>) -> Vec<Pass> {
     let mut cursors = Cursors::new(order.history, order.id());
     for (place, batch) in (0..).zip(&order.log.batches) {
         let op = order.batch_op(batch);
-        let Some(first) = order.records(batch).first() else {
+        let Some(first) = order.first(batch) else {
             continue;
         };
         if op.outcome != Outcome::Ok {
@@ -85,27 +85,26 @@ impl Pass {
 
     fn add(&mut self, order: &KeyOrder<'_>, place: u32, batch: &Batch) {
         self.batches.push(place);
-        for record in order.records(batch) {
-            let earliest = order.span(record.value).map_or(record.rank, |(first, _)| first);
+        for id in order.log.ids(batch) {
+            let (earliest, sent) = (order.earliest(id), order.sent(id));
             if earliest >= self.bound {
                 self.bound = earliest;
-                self.bound_value = record.value;
+                self.bound_value = order.record(id).value;
             }
-            let sent = order.writer_op(record.value).map_or(0, |op| op.invoked);
             if sent > self.newest {
                 self.newest = sent;
-                self.newest_value = record.value;
+                self.newest_value = order.record(id).value;
             }
         }
     }
 
-    /// Its records, in the order in which they came.
-    pub(crate) fn records<'a>(
+    /// The numbers of its records, in the order in which they came.
+    pub(crate) fn ids<'a>(
         &'a self,
         order: &'a KeyOrder<'_>,
-    ) -> impl Iterator<Item = Record> + 'a {
+    ) -> impl Iterator<Item = RecordId> + 'a {
         let batches = self.batches.iter().map(|place| &order.log.batches[*place as usize]);
-        batches.flat_map(|batch| order.records(batch).iter().copied())
+        batches.flat_map(|batch| order.log.ids(batch))
     }
 
     /// The first of its batches that returned `value`.
@@ -116,7 +115,7 @@ impl Pass {
     ) -> Option<&'a Batch> {
         let batches = self.batches.iter().map(|place| &order.log.batches[*place as usize]);
         let mut holding =
-            batches.filter(|batch| order.records(batch).iter().any(|record| record.value == value));
+            batches.filter(|batch| order.log.ids(batch).any(|id| order.record(id).value == value));
         holding.next()
     }
 }

@@ -17,7 +17,8 @@ pub use event::{
 };
 pub use names::{NameId, Names};
 pub use operations::{
-    Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
+    Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, RecordId, Run, Sent,
+    Setup,
 };
 pub use read::LineError;
 pub use record::Record;

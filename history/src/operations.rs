@@ -5,6 +5,7 @@
 //! key lie one after the other.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::event::Pair;
 use crate::names::{NameId, Names};
@@ -72,32 +73,45 @@ impl Sent {
     }
 }
 
-/// The records of one key that one poll returned, in their order.
+/// Number of a record among the distinct ones of its key, in the order in which they were first
+/// polled.
+pub type RecordId = u32;
+
+/// Records that came one after the other, as they did before: a range of their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first.
+    pub start: RecordId,
+    /// One past the last.
+    pub end: RecordId,
+}
+
+impl Run {
+    /// Their numbers.
+    pub const fn ids(&self) -> Range<RecordId> {
+        self.start..self.end
+    }
+}
+
+/// The records of one key that one poll returned, in their order. There is at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// By whom.
     pub op: OpId,
-    /// First in [`KeyLog::records`].
-    pub start: u32,
-    /// One past the last.
-    pub end: u32,
-}
-
-impl Batch {
-    /// Where its records lie.
-    pub const fn range(&self) -> std::ops::Range<usize> {
-        self.start as usize..self.end as usize
-    }
+    pub(crate) runs: Run,
 }
 
 /// What was done with one key, in the order of completion.
+///
+/// However often a record is polled, it is kept once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyLog {
     /// Values sent.
     pub sends: Vec<Sent>,
     /// Polls that returned something.
     pub batches: Vec<Batch>,
-    /// What they returned: offset and value.
+    pub(crate) runs: Vec<Run>,
+    /// Distinct pairs of offset and value that polls returned, by their numbers.
     pub records: Vec<Pair>,
 }
 
@@ -105,6 +119,16 @@ impl KeyLog {
     /// Was it neither sent to nor polled?
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.batches.is_empty()
+    }
+
+    /// What `batch` returned.
+    pub fn runs(&self, batch: &Batch) -> &[Run] {
+        &self.runs[batch.runs.start as usize..batch.runs.end as usize]
+    }
+
+    /// The same, record by record.
+    pub fn ids(&self, batch: &Batch) -> impl Iterator<Item = RecordId> + '_ {
+        self.runs(batch).iter().flat_map(Run::ids)
     }
 }
 

@@ -21,7 +21,7 @@ fn example(order: &KeyOrder<'_>, value: ValueId) -> Example {
             let others = order.conflicts.get(rank);
             order.at(*rank) == value || others.is_some_and(|all| all.contains(&value))
         })
-        .filter_map(|rank| Some((order.offset(rank), order.sightings(rank, value).min()?)))
+        .filter_map(|rank| Some((order.offset(rank), order.sighting(rank, value)?)))
         .collect();
     let told: Vec<String> =
         places.iter().map(|(offset, line)| format!("{offset} (index {line})")).collect();

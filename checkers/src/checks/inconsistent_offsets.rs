@@ -13,7 +13,7 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
             let seen: Vec<(i64, u32)> = values
                 .iter()
                 .filter_map(|value| {
-                    let line = order.sightings(*rank, *value).min()?;
+                    let line = order.sighting(*rank, *value)?;
                     Some((order.value(*value), line))
                 })
                 .collect();

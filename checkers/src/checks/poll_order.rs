@@ -43,39 +43,48 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
         let op = order.batch_op(batch);
         let same_op = before.filter(|before| before.op == batch.op);
         before = Some(batch);
-        let records = order.records(batch);
-        let (Some(first), Some(end)) = (records.first(), records.last()) else {
+        let (Some(first), Some(end)) = (order.first(batch), order.last(batch)) else {
             continue;
         };
         if !rebalanced_in(order, batch) {
-            let before = same_op.and_then(|before| order.records(before).last());
-            let lines = [op.completed; 2];
-            for (from, to) in before
-                .into_iter()
-                .chain(records)
-                .zip(before.map(|_| first).into_iter().chain(&records[1..]))
-            {
-                let step = Step { from: *from, to: *to, lines, allowed: None };
-                judge(order, &step, INT_SKIP, INT_BACK, findings);
-            }
+            let before = same_op.and_then(|before| order.last(before));
+            within(order, batch, before, findings);
         }
         if op.outcome != Outcome::Ok {
             continue;
         }
         let since = cursors.advance(batch);
-        let known = last.insert(op.process, (*end, op.completed));
+        let known = last.insert(op.process, (end, op.completed));
         if let Some((from, line)) = known
             && same_op.is_none()
             && since.goes_on
         {
             let step = Step {
                 from,
-                to: *first,
+                to: first,
                 lines: [line, op.completed],
                 allowed: allowed(&since, logged),
             };
             judge(order, &step, SKIP, BACK, findings);
         }
+    }
+}
+
+/// The steps inside a batch, and from the record that its operation polled before.
+fn within(order: &KeyOrder<'_>, batch: &Batch, before: Option<Record>, findings: &mut Findings) {
+    let mut before = before;
+    for run in order.log.runs(batch) {
+        // Nearly all are straight: only how they are joined is left to look at.
+        let ids = if order.is_straight(*run) { run.start..run.start + 1 } else { run.ids() };
+        for to in ids.map(|id| order.record(id)) {
+            if let Some(from) = before {
+                let step =
+                    Step { from, to, lines: [order.batch_op(batch).completed; 2], allowed: None };
+                judge(order, &step, INT_SKIP, INT_BACK, findings);
+            }
+            before = Some(to);
+        }
+        before = Some(order.record(run.end - 1));
     }
 }
 
@@ -163,7 +172,7 @@ fn skipped(order: &KeyOrder<'_>, step: &Step<'_>) -> Example {
     let count = between.len();
     let shown: Vec<u32> = between.take(SKIPPED_SHOWN as usize).collect();
     let lines: Vec<u32> =
-        shown.iter().filter_map(|rank| order.sightings(*rank, order.at(*rank)).min()).collect();
+        shown.iter().filter_map(|rank| order.sighting(*rank, order.at(*rank))).collect();
     let told: Vec<String> = shown
         .iter()
         .zip(&lines)

@@ -13,7 +13,7 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
         if op.sends == 0 {
             continue;
         }
-        for record in order.records(batch) {
+        for record in order.log.ids(batch).map(|id| order.record(id)) {
             let own = order.writer(record.value).is_some_and(|sent| sent.op == batch.op);
             if !own {
                 continue;

@@ -69,7 +69,7 @@ fn example(order: &KeyOrder<'_>, before: Placed, after: Placed) -> Example {
         let sent = &order.log.sends[placed.send];
         let hidden = sent.offset().is_none();
         let value = order.value_id(sent.value).filter(|_| hidden)?;
-        order.sightings(placed.rank, value).min()
+        order.sighting(placed.rank, value)
     });
     Example::new(order.name(), text)
         .offsets(both.map(|placed| order.offset(placed.rank)))

@@ -57,7 +57,7 @@ fn example(order: &KeyOrder<'_>, step: [(&Sent, u32); 2]) -> Example {
         let op = order.history.op(sent.op);
         let value = order.value_id(sent.value);
         // Where the send itself does not tell its place, a poll does.
-        let seen = value.and_then(|value| order.sightings(*rank, value).min());
+        let seen = value.and_then(|value| order.sighting(*rank, value));
         [Some(op.invoked), Some(op.completed), seen.filter(|_| sent.offset().is_none())]
     });
     Example::new(order.name(), text)

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use history::{NEVER, Outcome};
+use history::{NEVER, Outcome, RecordId};
 
 use crate::findings::Findings;
 use crate::order::{KeyOrder, Record, ValueId};
@@ -18,39 +18,32 @@ use crate::verdict::{Example, Validity};
 
 pub(crate) const NAME: &str = "read-uncommitted-hw";
 
-/// When records were first delivered, as indices of completions.
+/// Records in the order of their offsets, and when they were first delivered, as indices of
+/// completions.
 struct Delivered {
-    /// By rank, of the value that stands there.
-    at: Vec<u32>,
-    /// By rank: the earliest of those from there on.
+    /// Numbers of the records.
+    ids: Vec<RecordId>,
+    /// By place in `ids`.
+    first: Vec<u32>,
+    /// By place in `ids`: the earliest of those from there on.
     from: Vec<u32>,
-    /// Of further values, where one rank has several.
-    others: BTreeMap<Record, u32>,
 }
 
 impl Delivered {
     fn new(order: &KeyOrder<'_>) -> Self {
-        let mut at = vec![NEVER; order.ranks() as usize];
-        let mut others = BTreeMap::new();
-        for batch in &order.log.batches {
-            let op = order.batch_op(batch);
-            if op.outcome != Outcome::Ok {
-                continue;
-            }
-            for record in order.records(batch) {
-                let first = if order.at(record.rank) == record.value {
-                    &mut at[record.rank as usize]
-                } else {
-                    others.entry(*record).or_insert(NEVER)
-                };
-                *first = (*first).min(op.completed);
-            }
+        let mut ids: Vec<RecordId> = order.record_ids().collect();
+        // Mostly they are in order, and a stable sort finds that out.
+        ids.sort_by_key(|id| order.record(*id));
+        let line = |id: &RecordId| {
+            let batch = order.first_read(*id);
+            batch.map_or(NEVER, |batch| order.batch_op(batch).completed)
+        };
+        let first: Vec<u32> = ids.iter().map(line).collect();
+        let mut from = first.clone();
+        for place in (1..from.len()).rev() {
+            from[place - 1] = from[place - 1].min(from[place]);
         }
-        let mut from = at.clone();
-        for rank in (1..from.len()).rev() {
-            from[rank - 1] = from[rank - 1].min(from[rank]);
-        }
-        Self { at, from, others }
+        Self { ids, first, from }
     }
 }
 
@@ -58,13 +51,31 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
     let delivered = Delivered::new(order);
     // A record that several passes miss is one finding.
     let mut gone: BTreeMap<Record, (u32, &Pass)> = BTreeMap::new();
-    for pass in order.passes() {
+    // By number of the record: the last pass that returned it, counted from 1.
+    let mut returned = vec![0; order.record_ids().len()];
+    for (number, pass) in (1..).zip(order.passes()) {
         let Start::Beginning(assign) = pass.start else {
             continue;
         };
+        let mut end = pass.first;
+        for id in pass.ids(order) {
+            returned[id as usize] = number;
+            end = end.max(order.record(id).rank);
+        }
         let limit = order.history.op(assign).invoked.min(pass.newest);
-        for (record, line) in missing(order, pass, &delivered, limit) {
-            if !is_uncommitted(order, record.value) {
+        let begin = delivered.ids.partition_point(|id| order.record(*id).rank < pass.first);
+        for place in begin..delivered.ids.len() {
+            let id = delivered.ids[place];
+            let record = order.record(id);
+            // Behind the end of the pass little is left, or nothing was delivered in time.
+            if record.rank > end && delivered.from[place] >= limit {
+                break;
+            }
+            let line = delivered.first[place];
+            if line < limit
+                && returned[id as usize] != number
+                && !is_uncommitted(order, record.value)
+            {
                 gone.entry(record).or_insert((line, pass));
             }
         }
@@ -72,47 +83,6 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
     for (record, (line, pass)) in gone {
         findings.add(NAME, Validity::False, || example(order, record, line, pass));
     }
-}
-
-/// What was first delivered before `limit` and is not in `pass`, though it should.
-fn missing(
-    order: &KeyOrder<'_>,
-    pass: &Pass,
-    delivered: &Delivered,
-    limit: u32,
-) -> Vec<(Record, u32)> {
-    let mut missing = Vec::new();
-    if delivered.from.get(pass.first as usize).is_none_or(|line| *line >= limit)
-        && delivered.others.is_empty()
-    {
-        return missing;
-    }
-    let mut read: Vec<Record> = pass.records(order).collect();
-    read.sort_unstable();
-    let mut next = read.iter().peekable();
-    let mut rank = pass.first;
-    while let Some(earliest) = delivered.from.get(rank as usize)
-        // Behind the pass's last record nothing is left to compare; stop where nothing was
-        // delivered in time.
-        && (next.peek().is_some() || *earliest < limit)
-    {
-        let value = order.at(rank);
-        let mut found = false;
-        while let Some(record) = next.next_if(|record| record.rank <= rank) {
-            found |= record.rank == rank && record.value == value;
-        }
-        let line = delivered.at[rank as usize];
-        if !found && line < limit {
-            missing.push((Record { rank, value }, line));
-        }
-        rank += 1;
-    }
-    for (record, line) in &delivered.others {
-        if record.rank >= pass.first && *line < limit && read.binary_search(record).is_err() {
-            missing.push((*record, *line));
-        }
-    }
-    missing
 }
 
 fn is_uncommitted(order: &KeyOrder<'_>, value: ValueId) -> bool {

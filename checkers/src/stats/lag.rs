@@ -30,10 +30,11 @@ impl Known {
         let sends = order.log.sends.iter();
         let sent = sends.filter(|sent| history.op(sent.op).outcome == Outcome::Ok);
         let sent = sent.filter_map(|sent| Some((sent.op, sent.offset()?)));
-        let polled = order.log.batches.iter().filter_map(|batch| {
-            let records = &order.log.records[batch.range()];
-            Some((batch.op, records.iter().map(|(offset, _)| *offset).max()?))
-        });
+        let polled = order
+            .log
+            .batches
+            .iter()
+            .filter_map(|batch| Some((batch.op, order.offset(order.highest(batch)?))));
         let mut sent = sent.peekable();
         let mut polled = polled.peekable();
         let mut reaches: Vec<Reach> = Vec::new();
@@ -54,10 +55,19 @@ impl Known {
         }
     }
 
-    /// What showed first that the key reaches beyond `offset`.
-    fn beyond(&self, offset: i64) -> Option<Reach> {
-        let place = self.0.partition_point(|reach| reach.offset <= offset);
-        self.0.get(place).copied()
+    /// The place of what showed first that the key reaches beyond `offset`. `near` is a place
+    /// before it, or not far behind it.
+    fn beyond(&self, offset: i64, near: usize) -> usize {
+        let passed = |place: usize| self.0.get(place).is_some_and(|reach| reach.offset <= offset);
+        if near > 0 && !passed(near - 1) {
+            return self.0.partition_point(|reach| reach.offset <= offset);
+        }
+        // Readers move on by little steps.
+        let mut place = near;
+        while passed(place) {
+            place += 1;
+        }
+        place
     }
 }
 
@@ -90,6 +100,7 @@ pub(super) fn lag(order: &KeyOrder<'_>, polls: &PollsByProcess) -> Option<Realti
             order,
             known: &known,
             place: None,
+            next: 0,
             setups,
             batches: batches.get(process).map_or(&[], Vec::as_slice),
         };
@@ -110,6 +121,8 @@ struct Reader<'a, 'h> {
     known: &'a Known,
     /// Up to which offset, and since when it could be expected to follow.
     place: Option<(i64, u64)>,
+    /// The place of the last reach beyond that.
+    next: usize,
     setups: &'a [Setup],
     batches: &'a [u32],
 }
@@ -129,16 +142,17 @@ impl Reader<'_, '_> {
             && batch.op <= poll
         {
             self.batches = ahead;
-            let records = &self.order.log.records[batch.range()];
             if batch.op == poll
-                && let Some(last) = records.iter().map(|(offset, _)| *offset).max()
+                && let Some(highest) = self.order.highest(batch)
             {
+                let last = self.order.offset(highest);
                 let (offset, since) = self.place.unwrap_or((last, op.invoked_ns));
                 self.place = Some((offset.max(last), since));
             }
         }
         let (offset, since_ns) = self.place?;
-        let reach = self.known.beyond(offset)?;
+        self.next = self.known.beyond(offset, self.next);
+        let reach = *self.known.0.get(self.next)?;
         let behind_since = reach.time_ns.max(since_ns);
         let lag_ns = op.invoked_ns.saturating_sub(behind_since);
         (lag_ns > 0 && reach.line < op.invoked).then_some((lag_ns, reach, poll))

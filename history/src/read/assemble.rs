@@ -3,11 +3,12 @@
 use super::chunk::{Chunk, RawEvent, RawOp, RawValue};
 use super::line::LineError;
 use super::processes::{Ask, Asked, Phase, Processes, State};
+use super::records::Records;
 use crate::error::ReadError;
 use crate::event::{Kind, Process};
 use crate::names::NameId;
 use crate::operations::{
-    Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
+    Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
 };
 
 type Checked = Result<(), LineError>;
@@ -17,6 +18,8 @@ type Checked = Result<(), LineError>;
 pub(super) struct Assembly {
     history: History,
     processes: Processes,
+    /// By the number of the key's name.
+    records: Vec<Records>,
     /// Lines in the chunks before this one.
     lines: u64,
     time_went_back: bool,
@@ -55,6 +58,7 @@ impl Assembly {
             functions: (chunk.function_table.iter()).map(|name| functions.intern(name)).collect(),
         };
         history.logs.resize_with(names.len(), KeyLog::default);
+        self.records.resize_with(names.len(), Records::default);
         for event in &chunk.events {
             self.event(event, &part).map_err(|problem| self.at(event.line, problem))?;
         }
@@ -257,11 +261,9 @@ impl Assembly {
                     }
                 }
                 RawOp::Batch { key, pairs } if !pairs.is_empty() => {
-                    let log = &mut self.history.logs[part.name(key) as usize];
-                    let start = log.records.len();
-                    log.records.extend_from_slice(&part.chunk.pairs[pairs.range()]);
-                    let span = Chunk::span(start, log.records.len());
-                    log.batches.push(Batch { op, start: span.start, end: span.end });
+                    let key = part.name(key) as usize;
+                    let pairs = &part.chunk.pairs[pairs.range()];
+                    self.records[key].add(&mut self.history.logs[key], op, pairs);
                 }
                 RawOp::Batch { .. } => {}
             }

@@ -8,6 +8,7 @@ mod chunk;
 mod fast;
 mod line;
 mod processes;
+mod records;
 
 use std::io::{self, BufReader, Read};
 use std::thread;
