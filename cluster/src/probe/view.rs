@@ -135,14 +135,14 @@ pub(super) fn topic_name(name: &str) -> TopicName {
 mod tests {
     use super::*;
 
-    fn says(leader: u32, leader_epoch: i32, isr: &[u32]) -> Result<BrokerAnswer, ProbeError> {
+    fn says(leader: u32, leader_epoch: i32, isr: &[u32]) -> BrokerAnswer {
         let view = PartitionView {
             leader: Some(NodeName::new(leader)),
             leader_epoch,
             isr: isr.iter().copied().map(NodeName::new).collect(),
             ..PartitionView::default()
         };
-        Ok(BrokerAnswer { brokers: BTreeSet::new(), keys: [(Key::from("t-0"), view)].into() })
+        BrokerAnswer { brokers: BTreeSet::new(), keys: [(Key::from("t-0"), view)].into() }
     }
 
     fn merged(answers: [Result<BrokerAnswer, ProbeError>; 3]) -> PartitionView {
@@ -153,15 +153,15 @@ mod tests {
     #[test]
     fn the_newest_leader_epoch_wins() {
         let silent = Err(ProbeError::Deadline { address: "n3".into(), waited_ms: 1 });
-        let view = merged([says(1, 4, &[1, 2, 3]), says(2, 5, &[2, 3]), silent]);
+        let view = merged([Ok(says(1, 4, &[1, 2, 3])), Ok(says(2, 5, &[2, 3])), silent]);
         assert_eq!((view.leader, view.leader_epoch), (Some(NodeName::new(2)), 5));
     }
 
     #[test]
     fn at_one_epoch_the_leader_is_believed() {
-        let view = merged([says(2, 5, &[1, 2]), says(2, 5, &[2]), says(2, 5, &[1, 2, 3])]);
+        let view = merged([says(2, 5, &[1, 2]), says(2, 5, &[2]), says(2, 5, &[1, 2, 3])].map(Ok));
         assert_eq!(view.isr, [NodeName::new(2)].into());
-        let view = merged([says(1, 5, &[1]), says(1, 5, &[1, 2]), says(1, 5, &[1, 2, 3])]);
+        let view = merged([says(1, 5, &[1]), says(1, 5, &[1, 2]), says(1, 5, &[1, 2, 3])].map(Ok));
         assert_eq!(view.isr, [NodeName::new(1)].into());
     }
 
