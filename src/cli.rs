@@ -121,8 +121,8 @@ pub(crate) struct WorkloadArgs {
     /// Override a setting of the test's topics, e.g. min.insync.replicas=1. May be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) topic_config: Vec<String>,
-    /// Producer clients.
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    /// Producer clients; each sends for many processes at once.
+    #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) producers: u32,
     /// Consumer clients.
     #[arg(long, default_value_t = 4, value_name = "N")]
@@ -142,11 +142,13 @@ pub(crate) struct ProducerArgs {
     /// How long a batch waits to fill up.
     #[arg(long, default_value = "5ms", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) linger: Duration,
-    /// Retries of a send; default: as many as fit into the delivery time-out.
+    /// Retries of a send; default: with idempotence as many as fit into the delivery time-out,
+    /// without it none, since each could write the record again.
     #[arg(long, value_name = "N")]
     pub(crate) retries: Option<u32>,
-    /// Requests in flight to one broker.
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    /// Requests in flight to one broker. With more than one, librdkafka's own recovery from a failed
+    /// batch may write records twice.
+    #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) max_in_flight: u32,
     /// After this a send without an answer ends `info`.
     #[arg(long, default_value = "3s", value_name = "TIME", value_parser = humantime::parse_duration)]

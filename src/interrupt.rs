@@ -52,11 +52,6 @@ impl Interrupts {
         Ok(Self { stop, abort })
     }
 
-    /// Was an early end asked for?
-    pub(crate) fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
-
     /// Waits until an end at once is asked for.
     pub(crate) async fn aborted(&self) {
         let mut abort = self.abort.clone();

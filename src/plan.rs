@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{NodeName, Role};
-use nemesis::{FaultKind, NemesisPlan, PartitionKind, Target};
+use nemesis::{FaultKind, NemesisPlan, Target};
 use serde::{Deserialize, Serialize};
 use workloads::{Acks, Compression, ConsumerMode, ConsumerPlan, ProducerPlan, QueuePlan};
 
@@ -355,11 +355,6 @@ fn millis_or_zero(flag: &str, duration: Duration) -> Result<u64, Failure> {
 fn small_millis(flag: &str, duration: Duration) -> Result<u32, Failure> {
     u32::try_from(millis_or_zero(flag, duration)?)
         .map_err(|_| Failure::usage(format!("{flag}: is too long")))
-}
-
-/// Shapes of partitions that fit this cluster, for lists.
-pub(crate) fn shapes_for(nodes: usize) -> Vec<PartitionKind> {
-    PartitionKind::all().filter(|shape| shape.min_nodes() <= nodes).collect()
 }
 
 #[cfg(test)]

@@ -61,13 +61,7 @@ impl Cluster {
         }
         let by_name = nodes.iter().map(|node| (node.name, node.address)).collect();
         let network = Network::new(Arc::clone(&backend), by_name, driver);
-        Ok(Self {
-            system,
-            backend,
-            nodes,
-            network,
-            keys,
-        })
+        Ok(Self { system, backend, nodes, network, keys })
     }
 
     /// Prepares every node's disk and starts every node; they need not be ready yet.
@@ -99,10 +93,7 @@ impl Cluster {
 
     /// What every node was told, by node and setting.
     pub fn settings(&self) -> BTreeMap<NodeName, BTreeMap<String, String>> {
-        self.nodes
-            .iter()
-            .map(|node| (node.name, self.system.settings(node, &self.nodes)))
-            .collect()
+        self.nodes.iter().map(|node| (node.name, self.system.settings(node, &self.nodes))).collect()
     }
 
     /// The system under test.
@@ -133,10 +124,7 @@ impl Cluster {
     /// Where clients connect, `host:port` separated by commas.
     pub fn bootstrap(&self) -> String {
         let brokers = self.nodes.iter().filter(|node| node.role.is_broker());
-        brokers
-            .map(NodeSpec::client_endpoint)
-            .collect::<Vec<_>>()
-            .join(",")
+        brokers.map(NodeSpec::client_endpoint).collect::<Vec<_>>().join(",")
     }
 
     /// Starts one node (again), with the rules of the network in force before it runs; what
@@ -208,13 +196,10 @@ impl Cluster {
     }
 
     fn spec(&self, node: NodeName) -> Result<&NodeSpec, BackendError> {
-        self.nodes
-            .iter()
-            .find(|spec| spec.name == node)
-            .ok_or_else(|| BackendError::State {
-                node,
-                action: "use",
-                reason: "there is no such node in this cluster".into(),
-            })
+        self.nodes.iter().find(|spec| spec.name == node).ok_or_else(|| BackendError::State {
+            node,
+            action: "use",
+            reason: "there is no such node in this cluster".into(),
+        })
     }
 }

@@ -61,10 +61,7 @@ impl NetworkNamespace {
             run_command(&["iptables-restore", "--noflush", "-w", "10"], rules)?;
             for (hook, chain) in CHAINS {
                 let here = run_command(&["iptables", "-w", "10", "-S", hook], "")?;
-                if !here
-                    .lines()
-                    .any(|line| line == format!("-A {hook} -j {chain}"))
-                {
+                if !here.lines().any(|line| line == format!("-A {hook} -j {chain}")) {
                     run_command(&["iptables", "-w", "10", "-I", hook, "-j", chain], "")?;
                 }
             }

@@ -10,6 +10,8 @@
 
 #[path = "contract/links.rs"]
 mod links;
+#[path = "contract/processes.rs"]
+mod processes;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,29 +44,26 @@ fn main() {
         ("a_cut_holds_over_kill_and_restart", |lan| {
             Box::pin(links::a_cut_holds_over_kill_and_restart(lan))
         }),
-        ("foreign_rules_stay", |lan| {
-            Box::pin(links::foreign_rules_stay(lan))
-        }),
+        ("foreign_rules_stay", |lan| Box::pin(links::foreign_rules_stay(lan))),
     ];
     let trials = cases
         .into_iter()
+        .chain(processes::cases())
         .map(|(name, case)| Trial::test(name, move || run(case)));
     // The sandbox holds one network at a time.
-    let arguments = Arguments {
-        test_threads: Some(1),
-        ..Arguments::from_args()
-    };
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials.collect()).exit();
 }
 
 fn run(case: Case) -> Result<(), Failed> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let backend: Arc<dyn Backend> = Arc::new(Namespaces::new());
-        let lan = Lan::create(Arc::clone(&backend)).await;
-        case(&lan).await;
-        backend.destroy().await.map_err(Failed::from)
-    })
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let backend: Arc<dyn Backend> = Arc::new(Namespaces::new());
+    let lan = runtime.block_on(Lan::create(Arc::clone(&backend)));
+    let result =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(case(&lan))));
+    let destroyed = runtime.block_on(backend.destroy());
+    if let Err(panic) = result {
+        std::panic::resume_unwind(panic);
+    }
+    destroyed.map_err(Failed::from)
 }

@@ -87,6 +87,12 @@ impl Namespaces {
             if now == stopped {
                 return Ok(());
             }
+            if stopped {
+                // A process that forked meanwhile left a child that heard nothing.
+                self.with_process(node, "pause", |process| {
+                    process.signal_all(signal::Signal::SIGSTOP)
+                })?;
+            }
             if begun.elapsed() > PAUSE_DEADLINE {
                 let what = if stopped { "to stop" } else { "to go on" };
                 return Err(BackendError::Deadline {
@@ -167,30 +173,22 @@ impl Backend for Namespaces {
             Signal::Term => (signal::Signal::SIGTERM, "send SIGTERM to"),
             Signal::Kill => (signal::Signal::SIGKILL, "send SIGKILL to"),
         };
-        self.with_process(node, action, |process| {
-            Ok(kill(Pid::from_raw(process.pid), signal)?)
-        })
+        self.with_process(node, action, |process| Ok(kill(Pid::from_raw(process.pid), signal)?))
     }
 
     async fn pause(&self, node: NodeName) -> Result<(), BackendError> {
-        self.with_process(node, "pause", |process| {
-            process.signal_all(signal::Signal::SIGSTOP)
-        })?;
+        self.with_process(node, "pause", |process| process.signal_all(signal::Signal::SIGSTOP))?;
         self.await_stopped(node, true).await
     }
 
     async fn resume(&self, node: NodeName) -> Result<(), BackendError> {
-        self.with_process(node, "resume", |process| {
-            process.signal_all(signal::Signal::SIGCONT)
-        })?;
+        self.with_process(node, "resume", |process| process.signal_all(signal::Signal::SIGCONT))?;
         self.await_stopped(node, false).await
     }
 
     async fn status(&self, node: NodeName) -> Result<Status, BackendError> {
         let places = self.places();
-        let place = places
-            .get(&node)
-            .ok_or_else(|| state(node, "look at", "no such node"))?;
+        let place = places.get(&node).ok_or_else(|| state(node, "look at", "no such node"))?;
         let Some(process) = &place.process else {
             return Ok(Status::NotStarted);
         };
@@ -242,9 +240,8 @@ impl Backend for Namespaces {
     async fn open_udp(&self, node: NodeName, port: u16) -> Result<Option<UdpSocket>, BackendError> {
         let (namespace, address) = {
             let places = self.places();
-            let place = places
-                .get(&node)
-                .ok_or_else(|| state(node, "use its network", "no such node"))?;
+            let place =
+                places.get(&node).ok_or_else(|| state(node, "use its network", "no such node"))?;
             (Arc::clone(&place.namespace), place.address)
         };
         blocking(&format!("open a UDP socket on {node}"), move || {
@@ -263,10 +260,7 @@ impl Backend for Namespaces {
             .places()
             .iter()
             .filter(|(_, place)| {
-                place
-                    .process
-                    .as_ref()
-                    .is_some_and(|process| process.exit.borrow().is_none())
+                place.process.as_ref().is_some_and(|process| process.exit.borrow().is_none())
             })
             .map(|(name, _)| *name)
             .collect();
@@ -320,10 +314,8 @@ fn make_network(nodes: &[NodeName]) -> io::Result<Vec<(NodeName, Place)>> {
     }
     run_command(&["ip", "-batch", "-"], &batch)?;
     for (_, place) in &made {
-        let inside = format!(
-            "link set lo up\naddr add {}/24 dev eth0\nlink set eth0 up\n",
-            place.address
-        );
+        let inside =
+            format!("link set lo up\naddr add {}/24 dev eth0\nlink set eth0 up\n", place.address);
         place.namespace.run(&["ip", "-batch", "-"], &inside)?;
     }
     Ok(made)
@@ -356,16 +348,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn state(node: NodeName, action: &'static str, reason: &str) -> BackendError {
-    BackendError::State {
-        node,
-        action,
-        reason: reason.to_owned(),
-    }
+    BackendError::State { node, action, reason: reason.to_owned() }
 }
 
 fn failed(context: &str, error: &io::Error) -> BackendError {
-    BackendError::Failed {
-        context: format!("cannot {context}"),
-        reason: error.to_string(),
-    }
+    BackendError::Failed { context: format!("cannot {context}"), reason: error.to_string() }
 }

@@ -36,26 +36,18 @@ impl NodeProcess {
         for dir in [node.config_dir(), node.data_dir(), node.logs_dir()] {
             fs::create_dir_all(dir)?;
         }
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(node.stdout_log())?;
+        let log = OpenOptions::new().create(true).append(true).open(node.stdout_log())?;
         let streams = (log.try_clone()?, log);
         let mut child = namespace.inside(|| {
             isolate()?;
-            command(node, launch)
-                .stdout(streams.0)
-                .stderr(streams.1)
-                .spawn()
+            command(node, launch).stdout(streams.0).stderr(streams.1).spawn()
         })?;
         let pid = child.id().cast_signed();
         let (sender, exit) = watch::channel(None);
-        thread::Builder::new()
-            .name(format!("wait-{}", node.name))
-            .spawn(move || {
-                let code = child.wait().map_or(-1, code_of);
-                let _ = sender.send(Some(code));
-            })?;
+        thread::Builder::new().name(format!("wait-{}", node.name)).spawn(move || {
+            let code = child.wait().map_or(-1, code_of);
+            let _ = sender.send(Some(code));
+        })?;
         Ok(Self { pid, exit })
     }
 
@@ -78,7 +70,10 @@ impl NodeProcess {
     /// Sends a signal to every process of the node.
     pub(super) fn signal_all(&self, signal: Signal) -> io::Result<()> {
         for pid in self.pids() {
-            kill(Pid::from_raw(pid), signal)?;
+            match kill(Pid::from_raw(pid), signal) {
+                Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -87,7 +82,7 @@ impl NodeProcess {
     pub(super) fn is_stopped(&self) -> bool {
         self.pids()
             .into_iter()
-            .all(|pid| state_of(pid).is_none_or(|state| matches!(state, 'T')))
+            .all(|pid| state_of(pid).is_none_or(|state| matches!(state, 'T' | 'Z' | 'X')))
     }
 }
 
@@ -101,18 +96,13 @@ pub(super) fn run_to_end(
     fs::create_dir_all(&node.dir)?;
     let child = namespace.inside(|| {
         isolate()?;
-        command(node, launch)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
+        command(node, launch).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     })?;
     let pid = Pid::from_raw(child.id().cast_signed());
     let (sender, receiver) = std::sync::mpsc::channel();
-    thread::Builder::new()
-        .name(format!("exec-{}", node.name))
-        .spawn(move || {
-            let _ = sender.send(child.wait_with_output());
-        })?;
+    thread::Builder::new().name(format!("exec-{}", node.name)).spawn(move || {
+        let _ = sender.send(child.wait_with_output());
+    })?;
     let Ok(output) = receiver.recv_timeout(deadline) else {
         kill(pid, Signal::SIGKILL)?;
         return Ok(None);
@@ -140,12 +130,7 @@ fn isolate() -> io::Result<()> {
 fn command(node: &NodeSpec, launch: &Launch) -> Command {
     let mut argv = launch.argv.iter();
     let mut command = Command::new(argv.next().map_or("", String::as_str));
-    command
-        .args(argv)
-        .env_clear()
-        .envs(&launch.env)
-        .current_dir(&node.dir)
-        .stdin(Stdio::null());
+    command.args(argv).env_clear().envs(&launch.env).current_dir(&node.dir).stdin(Stdio::null());
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -153,8 +138,5 @@ fn command(node: &NodeSpec, launch: &Launch) -> Command {
 }
 
 fn code_of(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal))
-        .unwrap_or(-1)
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }

@@ -48,11 +48,7 @@ pub fn outer_start_ticks() -> Option<u64> {
 fn start_ticks_of_self() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after_name
-        .split(' ')
-        .nth(19)
-        .and_then(|ticks| ticks.parse().ok())
-        .unwrap_or_default()
+    after_name.split(' ').nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
 }
 
 /// The PATH, with the folders of system programs, which ordinary users' PATHs often leave out.
@@ -76,9 +72,7 @@ pub fn run_inside() -> Result<ExitStatus, BackendError> {
     unshare_all()?;
     let program = env::current_exe().map_err(|error| failed("find this program", &error))?;
     let signals = forwarded_signals();
-    signals
-        .thread_block()
-        .map_err(|error| failed("block signals", &error))?;
+    signals.thread_block().map_err(|error| failed("block signals", &error))?;
     // Held open for as long as this process lives: the inner one reads its standard input to
     // learn that the outer one is gone.
     let (lifeline, held) = io::pipe().map_err(|error| failed("make a pipe", &error))?;
@@ -136,19 +130,13 @@ pub fn probe() -> Result<(), BackendError> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| {
-            unsupported(
-                format!("`unshare` cannot be run ({error})"),
-                "Install util-linux",
-            )
+            unsupported(format!("`unshare` cannot be run ({error})"), "Install util-linux")
         })?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(unsupported(
-        format!("the kernel refuses new namespaces ({})", said.trim()),
-        &remedy(),
-    ))
+    Err(unsupported(format!("the kernel refuses new namespaces ({})", said.trim()), &remedy()))
 }
 
 fn unshare_all() -> Result<(), BackendError> {
@@ -158,10 +146,7 @@ fn unshare_all() -> Result<(), BackendError> {
         flags |= CloneFlags::CLONE_NEWUSER;
     }
     unshare(flags).map_err(|error| {
-        unsupported(
-            format!("the kernel refuses new namespaces ({error})"),
-            &remedy(),
-        )
+        unsupported(format!("the kernel refuses new namespaces ({error})"), &remedy())
     })?;
     if !uid.is_root() {
         let maps = [
@@ -174,26 +159,14 @@ fn unshare_all() -> Result<(), BackendError> {
         }
     }
     // What is mounted in here must not show outside.
-    mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )
-    .map_err(|error| failed("make mounts private", &error))
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+        .map_err(|error| failed("make mounts private", &error))
 }
 
 fn forwarded_signals() -> SigSet {
-    [
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGCHLD,
-    ]
-    .into_iter()
-    .collect()
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGCHLD]
+        .into_iter()
+        .collect()
 }
 
 fn wait_and_forward(child: Pid, signals: &SigSet) -> io::Result<ExitStatus> {
@@ -215,12 +188,7 @@ fn wait_and_forward(child: Pid, signals: &SigSet) -> io::Result<ExitStatus> {
 }
 
 fn remedy() -> String {
-    let read = |file: &str| {
-        fs::read_to_string(file)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
     if geteuid().is_root() {
         return "Inside a container, run it with --privileged (or --cap-add SYS_ADMIN,NET_ADMIN), or use --backend docker".into();
     }
@@ -237,16 +205,9 @@ fn remedy() -> String {
 }
 
 fn unsupported(reason: String, remedy: &str) -> BackendError {
-    BackendError::Unsupported {
-        backend: "namespaces",
-        reason,
-        remedy: remedy.to_owned(),
-    }
+    BackendError::Unsupported { backend: "namespaces", reason, remedy: remedy.to_owned() }
 }
 
 fn failed(context: &str, error: &dyn std::error::Error) -> BackendError {
-    BackendError::Failed {
-        context: format!("cannot {context}"),
-        reason: error.to_string(),
-    }
+    BackendError::Failed { context: format!("cannot {context}"), reason: error.to_string() }
 }

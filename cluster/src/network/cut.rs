@@ -39,10 +39,7 @@ pub struct Cut {
 impl Cut {
     /// Between two nodes, one way.
     pub const fn nodes(from: NodeName, to: NodeName) -> Self {
-        Self {
-            from: Endpoint::Node(from),
-            to: Endpoint::Node(to),
-        }
+        Self { from: Endpoint::Node(from), to: Endpoint::Node(to) }
     }
 
     /// Both ways between two ends.
@@ -111,22 +108,14 @@ mod tests {
 
     fn addresses() -> BTreeMap<NodeName, Ipv4Addr> {
         (1..=3)
-            .map(|id| {
-                (
-                    NodeName::new(id),
-                    Ipv4Addr::new(10, 0, 0, 10 + u8::try_from(id).unwrap()),
-                )
-            })
+            .map(|id| (NodeName::new(id), Ipv4Addr::new(10, 0, 0, 10 + u8::try_from(id).unwrap())))
             .collect()
     }
 
     #[test]
     fn no_cuts_empty_both_chains() {
         let text = rules_at(NodeName::new(1), &BTreeSet::new(), &addresses());
-        assert_eq!(
-            text,
-            "*filter\n:HIGHWATER-IN - [0:0]\n:HIGHWATER-OUT - [0:0]\nCOMMIT\n"
-        );
+        assert_eq!(text, "*filter\n:HIGHWATER-IN - [0:0]\n:HIGHWATER-OUT - [0:0]\nCOMMIT\n");
     }
 
     #[test]

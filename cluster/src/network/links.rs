@@ -66,12 +66,7 @@ impl Network {
         addresses: BTreeMap<NodeName, Ipv4Addr>,
         driver: Ipv4Addr,
     ) -> Self {
-        Self {
-            backend,
-            addresses,
-            driver,
-            cuts: Mutex::default(),
-        }
+        Self { backend, addresses, driver, cuts: Mutex::default() }
     }
 
     /// Puts the cuts of fault `id` in force; what each link concerned then does.
@@ -117,9 +112,7 @@ impl Network {
     pub async fn look_at(&self, node: NodeName) -> Result<Vec<LinkReport>, BackendError> {
         let cuts = self.cuts.lock().await;
         let here = Endpoint::Node(node);
-        let links = union(&cuts)
-            .into_iter()
-            .filter(|cut| cut.from == here || cut.to == here);
+        let links = union(&cuts).into_iter().filter(|cut| cut.from == here || cut.to == here);
         self.look(&cuts, &links.collect()).await
     }
 
@@ -169,18 +162,14 @@ impl Network {
     }
 
     fn all_links(&self) -> BTreeSet<Cut> {
-        let mut ends: Vec<Endpoint> = self
-            .addresses
-            .keys()
-            .map(|node| Endpoint::Node(*node))
-            .collect();
+        let mut ends: Vec<Endpoint> =
+            self.addresses.keys().map(|node| Endpoint::Node(*node)).collect();
         ends.push(Endpoint::Clients);
         let mut links = BTreeSet::new();
         for from in &ends {
-            links.extend(ends.iter().filter(|to| *to != from).map(|to| Cut {
-                from: *from,
-                to: *to,
-            }));
+            links.extend(
+                ends.iter().filter(|to| *to != from).map(|to| Cut { from: *from, to: *to }),
+            );
         }
         links
     }

@@ -64,10 +64,7 @@ fn dial(address: &str) {
     let mut answers = BufReader::new(stream).lines();
     for number in 0.. {
         writeln!(writer, "{number}").expect("the connection stands");
-        let answer = answers
-            .next()
-            .expect("it is not closed")
-            .expect("it is not reset");
+        let answer = answers.next().expect("it is not closed").expect("it is not reset");
         println!("answered {answer}");
         thread::sleep(Duration::from_millis(10));
     }
@@ -103,12 +100,7 @@ impl Lan {
         }
         let by_name: BTreeMap<_, _> = nodes.iter().map(|node| (node.name, node.address)).collect();
         let network = Network::new(Arc::clone(&backend), by_name, driver);
-        Self {
-            backend,
-            nodes,
-            network,
-            _dir: dir,
-        }
+        Self { backend, nodes, network, _dir: dir }
     }
 
     fn role(role: &str) -> Launch {
@@ -120,22 +112,13 @@ impl Lan {
 
     async fn start(&self, index: usize, role: &str) {
         let rules = self.network.rules(self.nodes[index].name).await;
-        self.backend
-            .start(&self.nodes[index], &Self::role(role), &rules)
-            .await
-            .expect("it starts");
+        self.backend.start(&self.nodes[index], &Self::role(role), &rules).await.expect("it starts");
     }
 
     async fn restart(&self, index: usize, role: &str) {
         let name = self.nodes[index].name;
-        self.backend
-            .signal(name, Signal::Kill)
-            .await
-            .expect("it can be killed");
-        self.backend
-            .wait_exit(name, PATIENCE)
-            .await
-            .expect("it ends");
+        self.backend.signal(name, Signal::Kill).await.expect("it can be killed");
+        self.backend.wait_exit(name, PATIENCE).await.expect("it ends");
         self.start(index, role).await;
     }
 }
@@ -159,28 +142,18 @@ pub(crate) async fn cuts_are_one_way_and_counted_by_fault(lan: &Lan) {
     }
     let all = lan.network.reset().await.expect("a reset");
     assert_eq!(all.len(), 12, "three nodes and the clients: {all:?}");
-    assert!(
-        all.iter().all(|report| report.holds() == Some(true)),
-        "{all:?}"
-    );
+    assert!(all.iter().all(|report| report.holds() == Some(true)), "{all:?}");
 
     let one_way = BTreeSet::from([Cut::nodes(node(1), node(2))]);
     let cut = lan.network.cut(1, one_way.clone()).await.expect("a cut");
     assert_eq!(passes(&cut, "n1->n2"), Passes::No);
     let both = Cut::both(Endpoint::Node(node(1)), Endpoint::Node(node(2))).into();
     let cut = lan.network.cut(2, both).await.expect("a second cut");
-    assert_eq!(
-        (passes(&cut, "n1->n2"), passes(&cut, "n2->n1")),
-        (Passes::No, Passes::No)
-    );
+    assert_eq!((passes(&cut, "n1->n2"), passes(&cut, "n2->n1")), (Passes::No, Passes::No));
 
     let healed = lan.network.heal(2).await.expect("a heal");
     assert_eq!(passes(&healed, "n2->n1"), Passes::Yes);
-    assert_eq!(
-        passes(&healed, "n1->n2"),
-        Passes::No,
-        "the first fault still cuts it"
-    );
+    assert_eq!(passes(&healed, "n1->n2"), Passes::No, "the first fault still cuts it");
     assert_eq!(lan.network.cut_links().await, one_way);
     let healed = lan.network.heal(1).await.expect("a heal");
     assert_eq!(passes(&healed, "n1->n2"), Passes::Yes);
@@ -192,10 +165,7 @@ pub(crate) async fn cuts_are_one_way_and_counted_by_fault(lan: &Lan) {
         (Passes::No, Passes::No)
     );
     let all = lan.network.reset().await.expect("a reset");
-    assert!(
-        all.iter().all(|report| report.holds() == Some(true)),
-        "{all:?}"
-    );
+    assert!(all.iter().all(|report| report.holds() == Some(true)), "{all:?}");
 }
 
 /// A connection that stood before the cut goes silent, and goes on after the heal.
@@ -205,9 +175,7 @@ pub(crate) async fn standing_connections_are_cut_too(lan: &Lan) {
     lan.start(1, &peer).await;
     let answers = || {
         let log = fs::read_to_string(lan.nodes[1].stdout_log()).unwrap_or_default();
-        log.lines()
-            .filter(|line| line.starts_with("answered"))
-            .count()
+        log.lines().filter(|line| line.starts_with("answered")).count()
     };
     grows(&answers, 0).await;
     let client = connect(&lan.nodes[0].client_endpoint()).await;
@@ -217,19 +185,10 @@ pub(crate) async fn standing_connections_are_cut_too(lan: &Lan) {
         Cut::both(Endpoint::Node(node(1)), Endpoint::Node(node(2))).into();
     cuts.extend(Cut::both(Endpoint::Clients, Endpoint::Node(node(1))));
     let reports = lan.network.cut(1, cuts).await.expect("a cut");
-    assert!(
-        reports.iter().all(|report| report.passes == Passes::No),
-        "{reports:?}"
-    );
+    assert!(reports.iter().all(|report| report.passes == Passes::No), "{reports:?}");
     let then = answers();
-    assert!(
-        !exchange(&client, "during").await,
-        "a client's connection was not cut"
-    );
-    assert!(
-        answers() <= then + 1,
-        "a connection between nodes was not cut"
-    );
+    assert!(!exchange(&client, "during").await, "a client's connection was not cut");
+    assert!(answers() <= then + 1, "a connection between nodes was not cut");
 
     lan.network.heal(1).await.expect("a heal");
     grows(&answers, then + 1).await;
@@ -244,22 +203,12 @@ pub(crate) async fn a_cut_holds_over_kill_and_restart(lan: &Lan) {
     lan.network.cut(1, both).await.expect("a cut");
     for index in [0, 1, 0] {
         lan.restart(index, "echo").await;
-        let reports = lan
-            .network
-            .look_at(lan.nodes[index].name)
-            .await
-            .expect("a look");
+        let reports = lan.network.look_at(lan.nodes[index].name).await.expect("a look");
         assert_eq!(reports.len(), 2, "{reports:?}");
-        assert!(
-            reports.iter().all(|report| report.passes == Passes::No),
-            "{reports:?}"
-        );
+        assert!(reports.iter().all(|report| report.passes == Passes::No), "{reports:?}");
     }
     let healed = lan.network.heal(1).await.expect("a heal");
-    assert!(
-        healed.iter().all(|report| report.passes == Passes::Yes),
-        "{healed:?}"
-    );
+    assert!(healed.iter().all(|report| report.passes == Passes::Yes), "{healed:?}");
 }
 
 /// Healing touches our chains only.
@@ -267,41 +216,23 @@ pub(crate) async fn foreign_rules_stay(lan: &Lan) {
     lan.start(0, "echo").await;
     let foreign = "*filter\n:FOREIGN - [0:0]\n-A FOREIGN -s 192.0.2.7/32 -j DROP\n-A INPUT -j FOREIGN\nCOMMIT\n";
     lan.backend
-        .apply_rules(
-            node(1),
-            &format!("{foreign}{}", lan.network.rules(node(1)).await),
-        )
+        .apply_rules(node(1), &format!("{foreign}{}", lan.network.rules(node(1)).await))
         .await
         .expect("rules of another");
     let cuts = Cut::both(Endpoint::Node(node(1)), Endpoint::Node(node(2))).into();
     lan.network.cut(1, cuts).await.expect("a cut");
     lan.network.reset().await.expect("a reset");
-    let rules = lan
-        .backend
-        .read_rules(node(1))
-        .await
-        .expect("rules")
-        .expect("a namespace");
-    assert!(
-        rules.contains("-A FOREIGN -s 192.0.2.7/32 -j DROP"),
-        "{rules}"
-    );
+    let rules = lan.backend.read_rules(node(1)).await.expect("rules").expect("a namespace");
+    assert!(rules.contains("-A FOREIGN -s 192.0.2.7/32 -j DROP"), "{rules}");
     assert!(rules.contains("-A INPUT -j FOREIGN"), "{rules}");
     assert!(!rules.contains("-A HIGHWATER-IN -s"), "{rules}");
-    assert_eq!(
-        rules.matches("-A INPUT -j HIGHWATER-IN").count(),
-        1,
-        "{rules}"
-    );
+    assert_eq!(rules.matches("-A INPUT -j HIGHWATER-IN").count(), 1, "{rules}");
 }
 
 async fn grows(count: &impl Fn() -> usize, from: usize) {
     let begun = Instant::now();
     while count() <= from {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "no answer beyond {from} within {PATIENCE:?}"
-        );
+        assert!(begun.elapsed() < PATIENCE, "no answer beyond {from} within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -321,14 +252,10 @@ async fn connect(address: &str) -> TcpStream {
 async fn exchange(stream: &TcpStream, line: &str) -> bool {
     let (mut stream, line) = (stream.try_clone().expect("a clone"), line.to_owned());
     tokio::task::spawn_blocking(move || {
-        stream
-            .set_read_timeout(Some(Duration::from_secs(1)))
-            .expect("a time-out can be set");
+        stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a time-out can be set");
         writeln!(stream, "{line}").expect("the connection stands");
         let mut answer = String::new();
-        BufReader::new(stream)
-            .read_line(&mut answer)
-            .is_ok_and(|_| answer.trim() == line)
+        BufReader::new(stream).read_line(&mut answer).is_ok_and(|_| answer.trim() == line)
     })
     .await
     .expect("the exchange does not panic")
