@@ -88,8 +88,9 @@ fn apply(setup: &Setup, key: NameId, poll: OpId, since: &mut Since) {
     match &setup.change {
         Change::Assign { keys, seek_to_beginning } => {
             since.mode = Mode::Assigned;
-            if *seek_to_beginning || keys.binary_search(&key).is_err() {
-                elsewhere(since, *seek_to_beginning);
+            let assigned = keys.binary_search(&key).is_ok();
+            if *seek_to_beginning || !assigned {
+                elsewhere(since, *seek_to_beginning && assigned);
             }
         }
         Change::Subscribe { seek_to_beginning } => {

@@ -119,7 +119,10 @@ fn lost(order: &KeyOrder<'_>, value: ValueId, beyond: &Beyond<'_>) -> Example {
     let poll = beyond.pass.batch_of(order, beyond.value);
     let poll_line = poll.map(|batch| order.batch_op(batch).completed);
     let later = order.writer_op(beyond.value).map(|op| op.invoked);
-    let why = if beyond.behind {
+    let same_place = order.span(value) == order.span(beyond.value);
+    let why = if beyond.behind && same_place {
+        "stands in its place".to_owned()
+    } else if beyond.behind {
         "stands behind it".to_owned()
     } else {
         let index = later.unwrap_or_default();
@@ -156,8 +159,8 @@ fn lost(order: &KeyOrder<'_>, value: ValueId, beyond: &Beyond<'_>) -> Example {
 fn unseen(order: &KeyOrder<'_>, value: ValueId) -> Example {
     let writer = order.writer_op(value);
     let text = format!(
-        "{}: {} was acknowledged (index {}) and no ok poll returned it, nor did any read from \
-         where it should be go beyond it.",
+        "{}: {} was acknowledged (index {}) and no ok poll returned it; but no read that began \
+         at or before it went beyond it.",
         order.name(),
         place(order, value),
         writer.map_or(0, |op| op.completed),

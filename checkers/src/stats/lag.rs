@@ -180,14 +180,14 @@ impl Reader<'_, '_> {
 
 fn tell(order: &KeyOrder<'_>, lag_ns: u64, reach: Reach, poll: OpId) -> RealtimeLag {
     let op = order.history.op(poll);
-    let milliseconds = lag_ns / 1_000_000;
+    let milliseconds = lag_ns as f64 / 1e6;
     RealtimeLag {
         max_ns: lag_ns,
         key: order.name().to_owned(),
         time_ns: op.invoked_ns,
         ops: vec![reach.line.into(), op.invoked.into(), op.completed.into()],
         text: format!(
-            "{}: the poll at index {} was at least {milliseconds} ms stale: that the key reached \
+            "{}: the poll at index {} was at least {milliseconds:.1} ms stale: that the key reached \
              to offset {} had been known since index {}.",
             order.name(),
             op.invoked,
