@@ -32,9 +32,12 @@ pub(crate) struct TestFile {
     /// Of everything that took part.
     #[serde(default)]
     pub(crate) versions: std::collections::BTreeMap<String, String>,
-    /// Every effective setting of every node.
+    /// What the rig told every node, by node and setting.
     #[serde(default)]
     pub(crate) settings: serde_json::Value,
+    /// Every setting in force, as the nodes say once they are ready, defaults included.
+    #[serde(default)]
+    pub(crate) effective_settings: serde_json::Value,
     /// How long the cluster took to be ready, milliseconds.
     #[serde(default)]
     pub(crate) ready_ms: Option<u64>,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use history::Key;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::backend::{Backend, BackendError, Signal, Status};
@@ -19,6 +20,8 @@ use crate::system::{System, SystemError};
 
 /// A killed process with much memory takes a while to be torn down.
 pub const KILL_DEADLINE: Duration = Duration::from_secs(20);
+/// How soon a process that ended by itself is noticed.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 /// Formatting a node's disk starts a JVM, on a busy machine maybe three at once.
 const PREPARE_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -173,6 +176,19 @@ impl Cluster {
                 self.start(node).await?;
                 Ok(Some(format!("its process had ended with code {code}")))
             }
+        }
+    }
+
+    /// Waits until some node's process has ended by itself; which, how, and the end of its log.
+    pub async fn first_exit(&self) -> String {
+        loop {
+            for node in &self.nodes {
+                if let Ok(Status::Exited { code }) = self.backend.status(node.name).await {
+                    let tail = probe::log_tail(&self.nodes, node.name);
+                    return format!("{}: its process ended with code {code}{tail}", node.name);
+                }
+            }
+            sleep(BETWEEN_LOOKS).await;
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) fn test(args: &TestArgs) -> Result<Exit, Failure> {
     }
     if in_namespaces {
         sandbox::settle_inside()?;
+    } else {
+        crate::preflight::docker()?;
     }
     super::runtime()?.block_on(run(args, plan))
 }
@@ -48,6 +50,7 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
         plan,
         started_at: now_text(),
         settings: serde_json::Value::Null,
+        effective_settings: serde_json::Value::Null,
         ready_ms: None,
     };
     run_dir.write_test(&test)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::docker::{
-    Docker, Engine, ImageChoice, Lifetime, Sweep, ensure_image, preflight, remove_leftovers,
+    Docker, Engine, ImageChoice, Lifetime, Sweep, ensure_image, remove_leftovers,
 };
 use cluster::kafka::{Distribution, DistributionError, Kafka, KafkaOptions};
 use cluster::namespaces::Namespaces;
@@ -98,7 +98,13 @@ pub(crate) async fn bring_up(
         cluster.backend().name()
     );
     cluster.start_all().await.map_err(|error| Failure::unavailable(error.to_string()))?;
-    await_ready(&cluster, &keys, topics, Duration::from_millis(plan.ready_limit_ms), begun).await?;
+    let limit = Duration::from_millis(plan.ready_limit_ms);
+    tokio::select! {
+        biased;
+        ready = await_ready(&cluster, &keys, topics, limit, begun) => ready?,
+        // What died will not become ready; no need to wait for the limit.
+        died = cluster.first_exit() => return Err(Failure::unavailable(died)),
+    }
     let took = begun.elapsed();
     info!("ready after {:.1} s", took.as_secs_f64());
     Ok((cluster, took))
@@ -109,7 +115,6 @@ async fn containers(
     dir: &Path,
     lifetime: Lifetime,
 ) -> Result<Docker, BackendError> {
-    preflight().await?;
     let engine = Engine::connect().await?;
     let removed = remove_leftovers(&engine, Sweep::OwnerGone).await?;
     if !removed.is_empty() {

@@ -12,7 +12,8 @@ use checkers::Verdict;
 use client::{QueueClients, Stop};
 use cluster::Cluster;
 use cluster::docker::Lifetime;
-use cluster::probe::{TopicSpec, await_recovery};
+use cluster::probe::{self, TopicSpec, await_recovery};
+use futures_util::future::join_all;
 use history::{Draft, Function, Key, Kind, Process, Record, Value};
 use nemesis::{ActiveFaults, Conductor};
 use serde_json::json;
@@ -30,6 +31,8 @@ use crate::store::{RunDir, TestFile};
 
 /// Writing one value to each key of a healed cluster, retries included.
 const CLOSING_LIMIT: Duration = Duration::from_secs(60);
+/// Asking a node that is ready for its settings.
+const SETTINGS_LIMIT: Duration = Duration::from_secs(5);
 /// Reading everything back.
 const FINAL_READS_LIMIT: Duration = Duration::from_secs(120);
 
@@ -153,6 +156,7 @@ impl Run<'_> {
         };
         let (cluster, took) = bring_up(&how, prepared, written).await?;
         test.ready_ms = u64::try_from(took.as_millis()).ok();
+        test.effective_settings = effective_settings(&cluster).await;
         self.run_dir.write_test(test)?;
         Ok(cluster)
     }
@@ -258,6 +262,18 @@ impl Run<'_> {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
+}
+
+/// Every setting in force, as the nodes themselves say, or why one does not say.
+async fn effective_settings(cluster: &Cluster) -> serde_json::Value {
+    let asked = cluster.nodes().iter().map(|node| async move {
+        let told = match probe::effective_settings(node, SETTINGS_LIMIT).await {
+            Ok(settings) => json!(settings),
+            Err(error) => json!({ "unknown": error.to_string() }),
+        };
+        (node.name.to_string(), told)
+    });
+    join_all(asked).await.into_iter().collect::<serde_json::Map<_, _>>().into()
 }
 
 fn topics(plan: &Plan) -> Vec<TopicSpec> {

@@ -58,6 +58,7 @@ fn files_are_complete(results: &Path) {
     let test = json(results, "test.json");
     assert_eq!(test["plan"]["seed"], 5);
     assert_eq!(test["settings"]["n1"]["process.roles"], "broker,controller");
+    assert_eq!(test["effective_settings"]["n2"]["node.id"]["value"], "2");
     assert!(test["ready_ms"].as_u64().expect("a number") > 0);
     for file in [
         "history.jsonl",

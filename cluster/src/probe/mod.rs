@@ -12,6 +12,7 @@ mod view;
 pub use connection::{ProbeError, ask};
 pub use offsets::{End, Offsets, offsets};
 pub use quorum::{QuorumView, quorum_view};
+pub(crate) use ready::log_tail;
 pub use ready::{await_brokers, await_full_isr};
 pub use recovery::{RecoveryReport, StuckHw, await_recovery};
 pub use settings::{Setting, effective_settings};

@@ -30,6 +30,9 @@ pub(super) fn up(args: &ClusterUpArgs) -> Result<Exit, Failure> {
         )));
     }
     let plan = ClusterPlan::from_args(&args.cluster)?;
+    if plan.backend == "docker" {
+        crate::preflight::docker()?;
+    }
     prepare(&plan)?;
     let dir = fresh_dir(&args.dir)?;
     if plan.backend == "docker" {
