@@ -46,7 +46,7 @@ pub(crate) fn faults(history: &History) -> Vec<Fault> {
                 faults.push(Fault {
                     id,
                     name: note.function.clone(),
-                    target: target(note).or_else(|| asked.get(&id).and_then(|note| target(note))),
+                    target: struck(note, asked.get(&id).copied()),
                     installed: here,
                     ended: None,
                     healed: false,
@@ -64,18 +64,30 @@ pub(crate) fn faults(history: &History) -> Vec<Fault> {
     faults
 }
 
-/// The nodes or links, in one line.
-fn target(note: &Note) -> Option<String> {
-    let words = |json: &Json| -> Option<String> {
-        match json {
-            Json::String(word) => Some(word.clone()),
-            Json::Array(list) => {
-                let words: Vec<&str> = list.iter().filter_map(Json::as_str).collect();
-                (!words.is_empty()).then(|| words.join(", "))
-            }
-            _ => None,
-        }
+/// Whom a fault struck, in one line: the shape of a partition where the history tells it, and the
+/// nodes or links.
+fn struck(done: &Note, asked: Option<&Note>) -> Option<String> {
+    let told = |fields: &[&str]| {
+        let notes = [Some(done), asked];
+        notes
+            .into_iter()
+            .flatten()
+            .find_map(|note| fields.iter().find_map(|field| words(note.value.get(field)?)))
     };
-    let fields = ["nodes", "links", "partition", "target"];
-    fields.iter().find_map(|field| words(note.value.get(field)?))
+    let whom = told(&["nodes", "links", "target"]);
+    match (told(&["partition"]), whom) {
+        (Some(shape), Some(whom)) => Some(format!("{shape}: {whom}")),
+        (shape, whom) => shape.or(whom),
+    }
+}
+
+fn words(json: &Json) -> Option<String> {
+    match json {
+        Json::String(word) => Some(word.clone()),
+        Json::Array(list) => {
+            let words: Vec<&str> = list.iter().filter_map(Json::as_str).collect();
+            (!words.is_empty()).then(|| words.join(", "))
+        }
+        _ => None,
+    }
 }
