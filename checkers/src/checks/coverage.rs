@@ -2,7 +2,7 @@
 
 use history::{History, Outcome};
 
-use crate::faults::{Fault, faults};
+use crate::faults::faults;
 use crate::findings::Findings;
 use crate::order::{KeyOrder, Orders};
 
@@ -22,12 +22,11 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
     if !orders.keys.iter().any(acknowledged) {
         reasons.push("no send was ok".to_owned());
     }
-    let faults = faults(history);
-    for fault in faults.iter().filter(|fault| !fault.healed) {
-        reasons.push(unhealed(fault));
-    }
-    let last_heal = faults.iter().filter_map(|fault| fault.ended).max();
-    reasons.extend(no_poll(history, last_heal));
+    // A heal that failed is told beside the numbers. It costs the verdict only what it keeps from
+    // being read.
+    let last_fault =
+        faults(history).iter().map(|fault| fault.ended.unwrap_or(fault.installed)).max();
+    reasons.extend(no_poll(history, last_fault));
     let unread: Vec<String> = orders.keys.iter().filter_map(unread_end).collect();
     if let Some(shown) = unread.get(..unread.len().min(SHOWN)).filter(|some| !some.is_empty()) {
         let more = unread.len() - shown.len();
@@ -50,26 +49,17 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
     }
 }
 
-fn unhealed(fault: &Fault) -> String {
-    let (index, _) = fault.installed;
-    let how = match fault.ended {
-        Some((index, _)) => format!("could not be healed (index {index})"),
-        None => "was never healed".to_owned(),
-    };
-    format!("fault {}, {}, installed at index {index}, {how}", fault.id, fault.name)
-}
-
-fn no_poll(history: &History, last_heal: Option<(u64, u64)>) -> Option<String> {
+fn no_poll(history: &History, last_fault: Option<(u64, u64)>) -> Option<String> {
     let polls = [history.functions.find("poll"), history.functions.find("txn")];
-    let after = last_heal.map_or(0, |(index, _)| index);
+    let after = last_fault.map_or(0, |(index, _)| index);
     let polled = history.operations.iter().rev().any(|op| {
         op.outcome == Outcome::Ok
             && polls.contains(&Some(op.function))
             && u64::from(op.invoked) >= after
     });
-    match last_heal {
+    match last_fault {
         _ if polled => None,
-        Some((index, _)) => Some(format!("no poll was ok after the last heal (index {index})")),
+        Some((index, _)) => Some(format!("no poll was ok after the last fault (index {index})")),
         None => Some("no poll was ok".to_owned()),
     }
 }

@@ -44,8 +44,22 @@ pub(crate) fn measure(orders: &Orders<'_>, history: &History) -> Stats {
         realtime_lag: worst,
         keys: by_key,
         fault_windows: windows.iter().map(|fault| window(history, fault)).collect(),
-        warnings: history.warnings.clone(),
+        warnings: history
+            .warnings
+            .iter()
+            .cloned()
+            .chain(windows.iter().filter(|fault| !fault.healed).map(unhealed))
+            .collect(),
     }
+}
+
+fn unhealed(fault: &Fault) -> String {
+    let (index, _) = fault.installed;
+    let how = match fault.ended {
+        Some((index, _)) => format!("could not be healed (index {index})"),
+        None => "was never healed".to_owned(),
+    };
+    format!("fault {}, {}, installed at index {index}, {how}", fault.id, fault.name)
 }
 
 impl Outcomes {
