@@ -24,8 +24,12 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
     }
     // A heal that failed is told beside the numbers. It costs the verdict only what it keeps from
     // being read.
-    let last_fault =
-        faults(history).iter().map(|fault| fault.ended.unwrap_or(fault.installed)).max();
+    let faults = faults(history);
+    for fault in faults.iter().filter(|fault| fault.ended.is_none()) {
+        let (index, _) = fault.installed;
+        reasons.push(format!("the {} installed at index {index} was still in force", fault.name));
+    }
+    let last_fault = faults.iter().map(|fault| fault.ended.unwrap_or(fault.installed)).max();
     reasons.extend(no_poll(history, last_fault));
     let unread: Vec<String> = orders.keys.iter().filter_map(unread_end).collect();
     if let Some(shown) = unread.get(..unread.len().min(SHOWN)).filter(|some| !some.is_empty()) {
