@@ -39,14 +39,15 @@ impl<'a> Furthest<'a> {
     }
 }
 
-/// For each rank at which passes began: the furthest of all passes that began there or before.
+/// For each place at which passes began: the furthest of all passes that began there or before.
+/// Place 0 is the beginning of the key, whatever may stand there; rank r is place r + 1.
 struct Passes<'a>(Vec<(u32, Furthest<'a>)>);
 
 impl<'a> Passes<'a> {
     fn new(order: &'a KeyOrder<'_>) -> Self {
         let begin = |pass: &Pass| match pass.start {
             Start::Beginning(_) | Start::Unsaid => 0,
-            Start::Somewhere => pass.first,
+            Start::Somewhere => pass.first.saturating_add(1),
         };
         let mut sorted: Vec<&Pass> = order.passes().iter().collect();
         sorted.sort_by_key(|pass| begin(pass));
@@ -59,9 +60,10 @@ impl<'a> Passes<'a> {
         Self(furthest)
     }
 
-    /// Of those that began at `rank` or before.
-    fn from(&self, rank: u32) -> Option<Furthest<'a>> {
-        let place = self.0.partition_point(|(begin, _)| *begin <= rank);
+    /// Of those that began at `rank` or before; of whole ones for what may stand anywhere.
+    fn from(&self, rank: Option<u32>) -> Option<Furthest<'a>> {
+        let begun = rank.map_or(0, |rank| rank.saturating_add(1));
+        let place = self.0.partition_point(|(begin, _)| *begin <= begun);
         self.0[..place].last().map(|(_, furthest)| *furthest)
     }
 }
@@ -91,8 +93,7 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
 
 fn beyond<'a>(order: &KeyOrder<'_>, passes: &Passes<'a>, value: ValueId) -> Option<Beyond<'a>> {
     let span = order.span(value);
-    // Without a place of its own it may stand anywhere: only whole passes count.
-    let furthest = passes.from(span.map_or(0, |(first, _)| first))?;
+    let furthest = passes.from(span.map(|(first, _)| first))?;
     let rank = furthest.rank;
     if span.is_some_and(|(_, last)| last <= rank.bound) {
         return Some(Beyond { pass: rank, value: rank.bound_value, behind: true });
