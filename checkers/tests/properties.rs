@@ -35,8 +35,9 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-fn judge(events: &[Event]) -> Verdict {
-    checkers::check(jsonl(events).as_slice()).expect("a history")
+fn judge(events: &[Event]) -> Result<Verdict, TestCaseError> {
+    checkers::check(jsonl(events).as_slice())
+        .map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
 fn polled(event: &Event) -> impl Iterator<Item = (&str, &Vec<Pair>)> {
@@ -104,7 +105,7 @@ fn batches(events: &[Event], least: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-fn pick<T: Clone>(items: &[T], index: &Index) -> Result<T, TestCaseError> {
+fn pick<T: Clone>(items: &[T], index: Index) -> Result<T, TestCaseError> {
     if items.is_empty() {
         return Err(TestCaseError::reject("nothing to change"));
     }
@@ -131,7 +132,7 @@ proptest! {
     #[test]
     fn a_log_that_keeps_every_promise_is_valid(shape in shapes()) {
         let events = events(&shape);
-        let verdict = judge(&events);
+        let verdict = judge(&events)?;
         prop_assert_eq!(verdict.valid, Validity::True, "{:#?}", verdict);
         let ends = events.iter().filter(|event| event.body.kind == Kind::Invoke).count();
         prop_assert_eq!(verdict.stats.operations, ends as u64);
@@ -147,19 +148,19 @@ proptest! {
     #[test]
     fn an_acknowledged_value_that_nobody_reads_is_lost(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
-        let (_, key, offset, value) = pick(&acknowledged(&events), &which)?;
+        let (_, key, offset, value) = pick(&acknowledged(&events), which)?;
         for event in &mut events {
             for (at, pairs) in polled_mut(event) {
                 pairs.retain(|pair| at != key || *pair != (offset, value));
             }
         }
-        found(&judge(&events), "lost-write")?;
+        found(&judge(&events)?, "lost-write")?;
     }
 
     #[test]
     fn a_tail_that_is_cut_off_is_lost(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
-        let (_, key, offset, value) = pick(&acknowledged(&events), &which)?;
+        let (_, key, offset, value) = pick(&acknowledged(&events), which)?;
         // The value never was in the log, and where its sender thinks it landed there is nothing.
         for event in &mut events {
             for (at, pairs) in polled_mut(event) {
@@ -175,7 +176,7 @@ proptest! {
                 }
             }
         }
-        found(&judge(&events), "lost-write")?;
+        found(&judge(&events)?, "lost-write")?;
     }
 
     #[test]
@@ -184,14 +185,14 @@ proptest! {
     ) {
         let mut events = events(&shape);
         let known = acknowledged(&events);
-        let (place, batch) = pick(&batches(&events, 3), &which)?;
+        let (place, batch) = pick(&batches(&events, 3), which)?;
         let (key, pairs) = polled_mut(&mut events[place]).nth(batch).expect("it is there");
         let gone = pairs.remove(1 + record.index(pairs.len() - 2));
         // Of what nobody acknowledged, that poll may be all that is known.
         prop_assume!(known.iter().any(|(_, at, offset, value)| {
             *at == key && (*offset, *value) == gone
         }));
-        found(&judge(&events), "int-poll-skip")?;
+        found(&judge(&events)?, "int-poll-skip")?;
     }
 
     #[test]
@@ -199,39 +200,39 @@ proptest! {
         shape in shapes(), which in any::<Index>(), record in any::<Index>(),
     ) {
         let mut events = events(&shape);
-        let (place, batch) = pick(&batches(&events, 2), &which)?;
+        let (place, batch) = pick(&batches(&events, 2), which)?;
         let (_, pairs) = polled_mut(&mut events[place]).nth(batch).expect("it is there");
         let first = record.index(pairs.len() - 1);
         pairs.swap(first, first + 1);
-        found(&judge(&events), "int-nonmonotonic-poll")?;
+        found(&judge(&events)?, "int-nonmonotonic-poll")?;
     }
 
     #[test]
     fn a_value_that_stands_twice_is_a_duplicate(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
-        let (place, batch) = pick(&batches(&events, 1), &which)?;
+        let (place, batch) = pick(&batches(&events, 1), which)?;
         let (_, pairs) = polled_mut(&mut events[place]).nth(batch).expect("it is there");
         let (_, value) = pairs[0];
         pairs.push((i64::MAX - 1, value));
-        found(&judge(&events), "duplicate")?;
+        found(&judge(&events)?, "duplicate")?;
     }
 
     #[test]
     fn a_rewritten_record_is_inconsistent(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
-        let (_, key, offset, value) = pick(&acknowledged(&events), &which)?;
+        let (_, key, offset, value) = pick(&acknowledged(&events), which)?;
         let read = events.iter_mut().rev().flat_map(polled_mut).find_map(|(at, pairs)| {
             pairs.iter_mut().find(|pair| at == key && **pair == (offset, value))
         });
         read.expect("the last reads return all").1 = value + 1_000_000;
-        found(&judge(&events), "inconsistent-offsets")?;
+        found(&judge(&events)?, "inconsistent-offsets")?;
     }
 
     #[test]
     fn a_rewritten_acknowledgement_is_inconsistent(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
         let acknowledged = acknowledged(&events);
-        let (place, key, offset, _) = pick(&acknowledged, &which)?;
+        let (place, key, offset, _) = pick(&acknowledged, which)?;
         let same = acknowledged.iter().find(|(_, other, at, _)| *other == key && *at != offset);
         let Some((_, _, elsewhere, _)) = same else {
             return Err(TestCaseError::reject("nothing to confuse it with"));
@@ -241,15 +242,15 @@ proptest! {
         {
             *offset = Some(*elsewhere);
         }
-        found(&judge(&events), "inconsistent-offsets")?;
+        found(&judge(&events)?, "inconsistent-offsets")?;
     }
 
     #[test]
     fn a_failed_send_that_is_read_is_an_aborted_read(shape in shapes(), which in any::<Index>()) {
         let mut events = events(&shape);
-        let (place, ..) = pick(&acknowledged(&events), &which)?;
+        let (place, ..) = pick(&acknowledged(&events), which)?;
         events[place].body.kind = Kind::Fail;
-        found(&judge(&events), "G1a")?;
+        found(&judge(&events)?, "G1a")?;
     }
 
     #[test]
@@ -265,7 +266,7 @@ proptest! {
             .flat_map(|event| polled(event).collect::<Vec<_>>())
             .flat_map(|(key, pairs)| pairs.iter().map(|pair| (key.to_owned(), *pair)))
             .collect();
-        let (key, gone) = pick(&delivered, &which)?;
+        let (key, gone) = pick(&delivered, which)?;
         // A transaction that was not acknowledged may have been seen by a reader of uncommitted
         // records: nothing is concluded from those.
         let in_txn = before.iter().any(|event| {
@@ -289,6 +290,6 @@ proptest! {
                 pairs.retain(|pair| at != key || *pair != gone);
             }
         }
-        found(&judge(&events), "read-uncommitted-hw")?;
+        found(&judge(&events)?, "read-uncommitted-hw")?;
     }
 }

@@ -9,6 +9,8 @@ mod fast;
 mod line;
 mod processes;
 mod records;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, BufReader, Read};
 use std::thread;
