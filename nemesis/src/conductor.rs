@@ -1,6 +1,6 @@
 //! Carries a schedule out against a cluster, and records what was asked and what was done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,9 @@ use crate::faults::{Fault, Kill, Outcome, Partition, Pause, Status, Stop};
 use crate::schedule::{Inject, Step, StepAction};
 use crate::situation::{Leadership, Situation};
 use crate::target::TargetError;
+
+/// From a fault that was skipped until it is tried again.
+const RETRY_EVERY_MS: u64 = 1_000;
 
 /// The faults that hold now, for those who watch.
 #[derive(Debug, Default)]
@@ -67,9 +70,14 @@ impl Conductor {
 
     /// Carries out `steps`, counted from now, until the last is done or `stop` turns true.
     /// What is open then stays open: [`Conductor::heal_all`] follows.
+    ///
+    /// A fault that was skipped, since others held all its victims, is tried again each second
+    /// until its heal would be due.
     pub async fn run(&mut self, steps: &[Step], mut stop: watch::Receiver<bool>) {
         let begun = Instant::now();
-        for step in steps {
+        let mut agenda: BTreeMap<(u64, u64), Step> =
+            steps.iter().map(|step| ((step.at_ms, step.id), step.clone())).collect();
+        while let Some((_, step)) = agenda.pop_first() {
             let due = begun + Duration::from_millis(step.at_ms);
             tokio::select! {
                 biased;
@@ -77,7 +85,15 @@ impl Conductor {
                 () = sleep_until(due.into()) => {}
             }
             match &step.action {
-                StepAction::Inject(inject) => self.inject(step.id, inject).await,
+                StepAction::Inject(inject) => {
+                    let status = self.inject(step.id, inject).await;
+                    let again_ms = step.at_ms + RETRY_EVERY_MS;
+                    let heal_is_later =
+                        agenda.values().any(|later| later.id == step.id && later.at_ms > again_ms);
+                    if status == Status::Skipped && heal_is_later {
+                        agenda.insert((again_ms, step.id), Step { at_ms: again_ms, ..step });
+                    }
+                }
                 StepAction::Heal => drop(self.heal(step.id).await),
             }
         }
@@ -121,7 +137,7 @@ impl Conductor {
         report
     }
 
-    async fn inject(&mut self, id: u64, inject: &Inject) {
+    async fn inject(&mut self, id: u64, inject: &Inject) -> Status {
         let mut rng = ChaCha8Rng::seed_from_u64(inject.choice);
         let situation = self.situation().await;
         let name = inject.fault.summary().name;
@@ -146,6 +162,7 @@ impl Conductor {
             Err(error) => (Outcome::skipped(error.to_string()), Json::Null),
         };
         self.note_outcome(name, id, &outcome, &struck);
+        outcome.status
     }
 
     async fn heal(&mut self, id: u64) -> Option<Outcome> {
@@ -160,7 +177,16 @@ impl Conductor {
 
     async fn situation(&self) -> Situation {
         let view = self.cluster.view().await;
+        let mut alive = BTreeSet::new();
+        for node in self.cluster.nodes() {
+            if let Ok(cluster::Status::Running { .. }) =
+                self.cluster.backend().status(node.name).await
+            {
+                alive.insert(node.name);
+            }
+        }
         Situation {
+            alive,
             nodes: self.cluster.nodes().iter().map(|node| (node.name, node.role)).collect(),
             controller: view.controller,
             keys: view

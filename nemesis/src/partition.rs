@@ -199,6 +199,7 @@ mod tests {
     fn cluster_of(count: u32) -> Situation {
         Situation {
             nodes: (1..=count).map(|id| (NodeName::new(id), Role::Combined)).collect(),
+            alive: (1..=count).map(NodeName::new).collect(),
             controller: Some(NodeName::new(1)),
             keys: [(
                 Key::from("t-0"),

@@ -20,6 +20,8 @@ pub struct Leadership {
 pub struct Situation {
     /// Every node and what it does.
     pub nodes: BTreeMap<NodeName, Role>,
+    /// Nodes whose process runs and is not frozen: only they can be struck once more.
+    pub alive: BTreeSet<NodeName>,
     /// The active controller, if anyone knows.
     pub controller: Option<NodeName>,
     /// The keys of the run.

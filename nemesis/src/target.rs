@@ -49,6 +49,9 @@ pub enum TargetError {
     /// Nobody says who leads the controllers.
     #[error("no broker knows an active controller now")]
     NoController,
+    /// Other faults hold every broker already.
+    #[error("no broker runs now that could be struck")]
+    NobodyLeft,
     /// The run has no keys.
     #[error("no key is known now")]
     NoKeys,
@@ -70,7 +73,13 @@ impl Target {
         Self::Controller,
     ];
 
-    /// The nodes meant, in this situation. Pure: the same `rng` state gives the same nodes.
+    /// Says how many, and leaves open which.
+    const fn is_of_size(&self) -> bool {
+        matches!(self, Self::One | Self::Minority | Self::Majority | Self::All | Self::Random)
+    }
+
+    /// The nodes meant, in this situation: of those that are not struck already, where the target
+    /// leaves the choice. Pure: the same `rng` state gives the same nodes.
     ///
     /// # Errors
     /// [`TargetError`] when it names nobody now; the fault is then recorded as skipped.
@@ -80,14 +89,19 @@ impl Target {
         rng: &mut impl Rng,
     ) -> Result<BTreeSet<NodeName>, TargetError> {
         let brokers = situation.brokers();
-        let some = |count: usize, rng: &mut _| brokers.sample(rng, count).copied().collect();
+        let alive: Vec<NodeName> =
+            brokers.iter().copied().filter(|node| situation.alive.contains(node)).collect();
+        if alive.is_empty() && self.is_of_size() {
+            return Err(TargetError::NobodyLeft);
+        }
+        let some = |count: usize, rng: &mut _| alive.sample(rng, count).copied().collect();
         Ok(match self {
             Self::One => some(1, rng),
             Self::Minority => some((brokers.len().saturating_sub(1) / 2).max(1), rng),
             Self::Majority => some(brokers.len() / 2 + 1, rng),
-            Self::All => brokers.into_iter().collect(),
+            Self::All => alive.into_iter().collect(),
             Self::Random => {
-                let count = rng.random_range(1..=brokers.len().max(1));
+                let count = rng.random_range(1..=alive.len());
                 some(count, rng)
             }
             Self::Leader(key) => {
@@ -219,6 +233,7 @@ mod tests {
         let nodes: Vec<NodeName> = (1..=5).map(NodeName::new).collect();
         Situation {
             nodes: nodes.iter().map(|node| (*node, Role::Combined)).collect(),
+            alive: nodes.iter().copied().collect(),
             controller: Some(NodeName::new(4)),
             keys: [(
                 Key::from("t-0"),
@@ -245,6 +260,22 @@ mod tests {
             assert_eq!(resolve("all", seed).len(), 5);
             assert!((1..=5).contains(&resolve("random", seed).len()));
         }
+    }
+
+    #[test]
+    fn who_is_struck_already_is_not_chosen_again() {
+        let mut situation = five();
+        situation.alive = [2, 5].map(NodeName::new).into();
+        for seed in 0..20 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            for target in [Target::One, Target::Majority, Target::Random, Target::All] {
+                let struck = target.resolve(&situation, &mut rng).unwrap();
+                assert!(struck.is_subset(&situation.alive), "{target}: {struck:?}");
+            }
+        }
+        situation.alive.clear();
+        let nobody = Target::All.resolve(&situation, &mut ChaCha8Rng::seed_from_u64(1));
+        assert_eq!(nobody, Err(TargetError::NobodyLeft));
     }
 
     #[test]
