@@ -14,10 +14,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let history = history::History::read(File::open(&path)?)?;
     let read = begun.elapsed();
     let verdict = checkers::judge(&history);
-    let all = begun.elapsed();
+    let judging = begun.elapsed().saturating_sub(read);
+    let all = read + judging;
     let stats = &verdict.stats;
     println!("{bytes} bytes, {} lines, {} operations", stats.events, stats.operations);
-    println!("read in {read:.2?}, judged in {:.2?}, together {all:.2?}", all - read);
+    println!("read in {read:.2?}, judged in {judging:.2?}, together {all:.2?}");
     println!("verdict: {}", verdict.valid);
     for (name, anomaly) in &verdict.anomalies {
         println!("{name}: {} ({})", anomaly.count, anomaly.valid);
@@ -28,8 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     // Linux tells the peak of resident memory here.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    for line in status.lines().filter(|line| line.starts_with("VmHWM")) {
+    let process = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for line in process.lines().filter(|line| line.starts_with("VmHWM")) {
         println!("{line}");
     }
     Ok(())

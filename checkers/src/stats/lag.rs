@@ -71,15 +71,28 @@ impl Known {
     }
 }
 
+/// An ok poll, with what is asked of it for every key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Poll {
+    op: OpId,
+    /// Index and time of its invocation.
+    invoked: u32,
+    invoked_ns: u64,
+}
+
 /// The ok polls of each process, in order.
-pub(super) type PollsByProcess = FxHashMap<u32, Vec<OpId>>;
+pub(super) type PollsByProcess = FxHashMap<u32, Vec<Poll>>;
 
 pub(super) fn ok_polls(history: &History) -> PollsByProcess {
     let polls = [history.functions.find("poll"), history.functions.find("txn")];
     let mut by_process = PollsByProcess::default();
     for (number, op) in (0..).zip(&history.operations) {
         if op.outcome == Outcome::Ok && polls.contains(&Some(op.function)) {
-            by_process.entry(op.process).or_default().push(number);
+            by_process.entry(op.process).or_default().push(Poll {
+                op: number,
+                invoked: op.invoked,
+                invoked_ns: op.invoked_ns,
+            });
         }
     }
     by_process
@@ -129,24 +142,23 @@ struct Reader<'a, 'h> {
 
 impl Reader<'_, '_> {
     /// How far behind it was at this poll, the next of its process.
-    fn poll(&mut self, poll: OpId) -> Option<(u64, Reach, OpId)> {
-        let op = self.order.history.op(poll);
+    fn poll(&mut self, poll: Poll) -> Option<(u64, Reach, OpId)> {
         while let Some((setup, ahead)) = self.setups.split_first()
-            && setup.op <= poll
+            && setup.op <= poll.op
         {
             self.setups = ahead;
             self.set_up(setup);
         }
         while let Some((place, ahead)) = self.batches.split_first()
             && let batch = &self.order.log.batches[*place as usize]
-            && batch.op <= poll
+            && batch.op <= poll.op
         {
             self.batches = ahead;
-            if batch.op == poll
+            if batch.op == poll.op
                 && let Some(highest) = self.order.highest(batch)
             {
                 let last = self.order.offset(highest);
-                let (offset, since) = self.place.unwrap_or((last, op.invoked_ns));
+                let (offset, since) = self.place.unwrap_or((last, poll.invoked_ns));
                 self.place = Some((offset.max(last), since));
             }
         }
@@ -154,8 +166,8 @@ impl Reader<'_, '_> {
         self.next = self.known.beyond(offset, self.next);
         let reach = *self.known.0.get(self.next)?;
         let behind_since = reach.time_ns.max(since_ns);
-        let lag_ns = op.invoked_ns.saturating_sub(behind_since);
-        (lag_ns > 0 && reach.line < op.invoked).then_some((lag_ns, reach, poll))
+        let lag_ns = poll.invoked_ns.saturating_sub(behind_since);
+        (lag_ns > 0 && reach.line < poll.invoked).then_some((lag_ns, reach, poll.op))
     }
 
     fn set_up(&mut self, setup: &Setup) {

@@ -223,7 +223,7 @@ const INVOKE: &str =
     r#"{"index":0,"time":1,"process":3,"type":"invoke","f":"send","value":[["send","k-0",1]]}"#;
 
 fn refused(lines: &[&str]) -> (u64, String, String) {
-    let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let text = lines.join("\n") + "\n";
     match History::read(text.as_bytes()) {
         Err(ReadError::Line { line, expected, found }) => (line, expected, found),
         other => panic!("{other:?}"),
