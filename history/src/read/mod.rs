@@ -56,29 +56,27 @@ impl History {
 fn read_lines(input: impl Read) -> Result<History, ReadError> {
     let mut cutter = Cutter::new(input);
     let mut assembly = Assembly::default();
-    loop {
-        let mut texts = Vec::with_capacity(SIDE_BY_SIDE);
-        while texts.len() < SIDE_BY_SIDE
-            && let Some(text) = cutter.next()?
-        {
-            texts.push(text);
-        }
-        let Some((first, others)) = texts.split_first() else {
-            break;
-        };
-        let chunks = thread::scope(|scope| {
+    let mut texts = cutter.some()?;
+    let mut parsed: Vec<(Chunk, bool)> = Vec::new();
+    while !texts.is_empty() || !parsed.is_empty() {
+        // While some chunks are parsed, those before them are assembled and those behind them
+        // are read.
+        let (now, next) = thread::scope(|scope| {
             let threads: Vec<_> =
-                others.iter().map(|text| scope.spawn(|| Chunk::parse(text))).collect();
-            let mut chunks = vec![Ok(Chunk::parse(first))];
-            chunks.extend(threads.into_iter().map(thread::ScopedJoinHandle::join));
-            chunks
-        });
-        for (chunk, text) in chunks.into_iter().zip(&texts) {
-            let chunk = chunk
-                .map_err(|_| io::Error::other("a thread that parsed a part of it panicked"))?;
-            assembly.add(&chunk, text.ends_with(b"\n"))?;
-        }
-        cutter.give_back(texts);
+                texts.iter().map(|text| scope.spawn(|| Chunk::parse(text))).collect();
+            for (chunk, ended) in &parsed {
+                assembly.add(chunk, *ended)?;
+            }
+            let next = cutter.some()?;
+            let mut now = Vec::with_capacity(threads.len());
+            for (thread, text) in threads.into_iter().zip(&texts) {
+                let panicked = |_| io::Error::other("a thread that parsed a part of it panicked");
+                now.push((thread.join().map_err(panicked)?, text.ends_with(b"\n")));
+            }
+            Ok::<_, ReadError>((now, next))
+        })?;
+        parsed = now;
+        cutter.give_back(std::mem::replace(&mut texts, next));
     }
     Ok(assembly.finish())
 }
@@ -95,6 +93,17 @@ struct Cutter<R> {
 impl<R: Read> Cutter<R> {
     fn new(input: R) -> Self {
         Self { input, begun: Vec::new(), spare: Vec::new(), ended: false }
+    }
+
+    /// As many chunks as are parsed side by side; fewer at the end.
+    fn some(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let mut texts = Vec::with_capacity(SIDE_BY_SIDE);
+        while texts.len() < SIDE_BY_SIDE
+            && let Some(text) = self.next()?
+        {
+            texts.push(text);
+        }
+        Ok(texts)
     }
 
     fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
@@ -122,6 +131,6 @@ impl<R: Read> Cutter<R> {
 
     /// Takes back buffers that are no longer needed.
     fn give_back(&mut self, texts: Vec<Vec<u8>>) {
-        self.spare = texts;
+        self.spare.extend(texts);
     }
 }
