@@ -156,9 +156,12 @@ fn every_black_box_anomaly_has_a_folder_of_cases() {
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .collect();
-        for kind in ["caught", "near-miss"] {
-            assert!(names.iter().any(|name| name.starts_with(kind)), "{anomaly} lacks a {kind}");
-        }
+        // Some anomalies are allowed wherever they occur; they are reported all the same.
+        let has = |kinds: &[&str]| {
+            names.iter().any(|name| kinds.iter().any(|kind| name.starts_with(kind)))
+        };
+        assert!(has(&["caught", "allowed", "unknown"]), "{anomaly} is not caught by any case");
+        assert!(has(&["near-miss", "known"]), "{anomaly} lacks a near miss");
     }
 }
 
