@@ -42,6 +42,9 @@ pub(crate) fn case(backend: &'static str, phase: Phase, signal: &str) {
     run.await_log(phase.begun);
     run.signal(signal);
     let (code, text) = run.wait();
+    // A signal that is lost would let the run go on to its time limit.
+    let heard = text.contains("interrupted");
+    assert_eq!(heard, signal == "SIGINT", "{text}");
     match signal {
         "SIGKILL" => assert_eq!(code, None, "{text}"),
         // There is a verdict, or there was nothing to judge yet.

@@ -96,6 +96,8 @@ pub fn run_inside() -> Result<ExitStatus, BackendError> {
 /// # Errors
 /// [`BackendError`] where `/proc` cannot be mounted or the loopback interface cannot be raised.
 pub fn settle_inside() -> Result<(), BackendError> {
+    // The outer process blocks the signals that it waits for, and a mask is inherited.
+    SigSet::all().thread_unblock().map_err(|error| failed("unblock signals", &error))?;
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| failed("tie the processes", &error))?;
     thread::Builder::new()
         .name("lifeline".into())
