@@ -1,7 +1,7 @@
 //! librdkafka's log lines and global errors, as tracing events of target `librdkafka`.
 
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 /// Forwards one log line.
 pub(crate) fn line(level: RDKafkaLogLevel, facility: &str, text: &str) {
@@ -20,5 +20,10 @@ pub(crate) fn line(level: RDKafkaLogLevel, facility: &str, text: &str) {
 
 /// Forwards a global error. librdkafka gets over most of them by itself.
 pub(crate) fn error(error: &KafkaError, reason: &str) {
-    tracing::info!(target: "librdkafka", %error, "{reason}");
+    // The end of a partition is passed off as an error, many times a second.
+    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::PartitionEOF) {
+        tracing::trace!(target: "librdkafka", %error, "{reason}");
+    } else {
+        tracing::info!(target: "librdkafka", %error, "{reason}");
+    }
 }

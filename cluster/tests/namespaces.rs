@@ -5,7 +5,8 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test may fail loudly"
+    clippy::print_stdout,
+    reason = "a test may fail loudly and plays nodes that talk"
 )]
 
 #[path = "contract/links.rs"]
