@@ -159,7 +159,7 @@ struct Rates {
 
 impl Rates {
     fn update(&mut self, now: Duration, counts: [u64; 3]) -> [f64; 3] {
-        let passed = (now - self.at).as_secs_f64();
+        let passed = now.saturating_sub(self.at).as_secs_f64();
         // Over a second or so, or the numbers flicker.
         if passed >= 1.0 {
             for (shown, (new, old)) in self.shown.iter_mut().zip(counts.iter().zip(self.counts)) {

@@ -11,10 +11,10 @@ const EXAMPLES_SHOWN: usize = 2;
 
 /// The whole report of a stored run.
 pub(crate) fn run_report(run: &RunDir, test: &TestFile, verdict: &Verdict) -> String {
-    let mut text = String::new();
+    let mut report = String::new();
     let plan = &test.plan;
     let _ = writeln!(
-        text,
+        report,
         "{} {} on {}, {} brokers{}, workload {}, seed {}",
         plan.cluster.system,
         test.versions.get("kafka").unwrap_or(&plan.cluster.version),
@@ -27,10 +27,10 @@ pub(crate) fn run_report(run: &RunDir, test: &TestFile, verdict: &Verdict) -> St
         plan.workload,
         plan.seed
     );
-    text.push_str(&verdict_report(verdict));
-    let _ = writeln!(text, "\nfiles  {}", run.path().display());
-    let _ = writeln!(text, "again  highwater check {}", run.path().display());
-    text
+    report.push_str(&verdict_report(verdict));
+    let _ = writeln!(report, "\nfiles  {}", run.path().display());
+    let _ = writeln!(report, "again  highwater check {}", run.path().display());
+    report
 }
 
 /// The report of a verdict alone, for histories that come without a run.

@@ -1,8 +1,13 @@
 //! The phases of a run.
 //!
-//! 1. bring the cluster up; 2. clients and nemesis, until the time limit; 3. heal; 4. wait for
-//! recovery; 5. closing writes; 6. final reads; 7. take the cluster down; 8. judge the history
-//! from disk.
+//! 1. bring the cluster up
+//! 2. clients and nemesis, until the time limit
+//! 3. heal
+//! 4. wait for recovery
+//! 5. closing writes
+//! 6. final reads
+//! 7. take the cluster down
+//! 8. judge the history from disk
 
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +92,7 @@ pub(crate) async fn run_test(
 
 struct Run<'a> {
     plan: &'a Plan,
-    run_dir: &'a RunDir,
+    stored: &'a RunDir,
     recorder: Arc<Recorder>,
     interrupts: &'a Interrupts,
     cluster: OnceCell<Arc<Cluster>>,
@@ -141,11 +146,11 @@ impl Run<'_> {
         test: &mut TestFile,
     ) -> Result<Arc<Cluster>, Failure> {
         let topics = topics(self.plan);
-        let dir: &Path = self.run_dir.path();
+        let dir: &Path = self.stored.path();
         let written = |cluster: &Arc<Cluster>| {
             let _ = self.cluster.set(Arc::clone(cluster));
             test.settings = json!(cluster.settings());
-            self.run_dir.write_test(test).map_err(Failure::from)
+            self.stored.write_test(test).map_err(Failure::from)
         };
         let how = BringUp {
             plan: &self.plan.cluster,
@@ -157,7 +162,7 @@ impl Run<'_> {
         let (cluster, took) = bring_up(&how, prepared, written).await?;
         test.ready_ms = u64::try_from(took.as_millis()).ok();
         test.effective_settings = effective_settings(&cluster).await;
-        self.run_dir.write_test(test)?;
+        self.stored.write_test(test)?;
         Ok(cluster)
     }
 

@@ -19,15 +19,15 @@ use crate::exit::{Exit, Failure};
 pub(super) fn exec(args: &ClusterExecArgs) -> Result<Exit, Failure> {
     let state = super::current()?;
     let node = args.node.as_deref().map(|name| find(&state, name)).transpose()?;
-    let argv = if state.backend == "docker" {
+    let inside = if state.backend == "docker" {
         in_docker(&state, node)
     } else {
         in_namespaces(&state, node)?
     };
-    let mut argv = argv.into_iter().chain(args.command.iter().map(OsString::from));
-    let program = argv.next().unwrap_or_default();
+    let mut words = inside.into_iter().chain(args.command.iter().map(OsString::from));
+    let program = words.next().unwrap_or_default();
     // Becomes the command: its streams, signals and exit code are its own.
-    let error = Command::new(&program).args(argv).env("PATH", sandbox::search_path()).exec();
+    let error = Command::new(&program).args(words).env("PATH", sandbox::search_path()).exec();
     Err(Failure::unavailable(format!("`{}` cannot be run: {error}", program.display())))
 }
 
