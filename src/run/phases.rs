@@ -65,8 +65,13 @@ pub(crate) async fn run_test(
 ) -> Result<Ended, Failure> {
     let recorder = Recorder::create(run_dir.path())
         .map_err(|error| Failure::internal(format!("{}: {error}", run_dir.path().display())))?;
-    let run =
-        Run { plan, run_dir, recorder: Arc::new(recorder), interrupts, cluster: OnceCell::new() };
+    let run = Run {
+        plan,
+        stored: run_dir,
+        recorder: Arc::new(recorder),
+        interrupts,
+        cluster: OnceCell::new(),
+    };
     let outcome = tokio::select! {
         biased;
         () = interrupts.aborted() => None,
