@@ -208,7 +208,7 @@ pub(crate) struct NemesisArgs {
     pub(crate) partition: Vec<String>,
     /// Steps by hand instead of a rotation: `5s kill followers:orders-0 as f; 15s heal f`, or
     /// @FILE to read them from a file.
-    #[arg(long, value_name = "STEPS|@FILE", conflicts_with_all = ["nemesis_interval", "target", "partition"])]
+    #[arg(long, value_name = "STEPS|@FILE", conflicts_with_all = ["nemesis", "nemesis_interval", "target", "partition"])]
     pub(crate) nemesis_script: Option<String>,
     /// Longest time the cluster may take to recover once all is healed.
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = humantime::parse_duration)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{NodeName, Role};
-use nemesis::{FaultKind, NemesisPlan, Target};
+use nemesis::{FaultKind, NemesisPlan, Step, StepAction, Target};
 use serde::{Deserialize, Serialize};
 use workloads::{Acks, Compression, ConsumerMode, ConsumerPlan, ProducerPlan, QueuePlan};
 
@@ -136,9 +136,11 @@ impl Plan {
         }
         let name = args.name.clone().unwrap_or_else(|| format!("{}-{}", cluster.system, "queue"));
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
+        // `latest` is a link in the store, and the way to say "the newest run".
+        let taken = name == "latest";
+        if taken || name.is_empty() || name.starts_with('.') || !name.chars().all(legal) {
             return Err(Failure::usage(format!(
-                "--name `{name}`: use letters, digits, `.`, `_` and `-`, not beginning with `.`"
+                "--name `{name}`: use letters, digits, `.`, `_` and `-`, not beginning with `.`, and not `latest`"
             )));
         }
         Ok(Self {
@@ -253,6 +255,12 @@ fn nemesis_plan(
         };
         plan.script = nemesis::parse_script(&text)
             .map_err(|error| usage(format!("--nemesis-script: {error}")))?;
+        if plan.script.is_empty() {
+            return Err(usage(
+                "--nemesis-script holds no step; for no faults say --nemesis none".into(),
+            ));
+        }
+        check_script(&plan.script, cluster, queue)?;
         if let Some(late) = plan.script.iter().find(|step| step.at_ms > time_limit_ms) {
             return Err(usage(format!(
                 "--nemesis-script: a step at {} ms lies beyond --time-limit ({time_limit_ms} ms)",
@@ -281,6 +289,22 @@ fn nemesis_plan(
         )));
     }
     Ok(plan)
+}
+
+/// What a script names must be there, like what flags name.
+fn check_script(script: &[Step], cluster: &ClusterPlan, queue: &QueuePlan) -> Result<(), Failure> {
+    let nodes = cluster.roles().len();
+    for step in script {
+        let StepAction::Inject(inject) = &step.action else { continue };
+        check_targets(inject.target.as_slice(), cluster, queue)?;
+        if let Some(shape) = inject.partition.filter(|shape| shape.min_nodes() > nodes) {
+            return Err(Failure::usage(format!(
+                "--nemesis-script: {shape} needs at least {} nodes, this cluster has {nodes}",
+                shape.min_nodes()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn check_targets(
@@ -420,6 +444,8 @@ mod tests {
         assert!(refused("--time-limit 5s").contains("no fault fits"));
         assert!(refused("--time-limit 0s").contains("at least 1ms"));
         assert!(refused("--name ../x").contains("use letters"));
+        assert!(refused("--name latest").contains("not `latest`"));
+        assert!(refused("--nemesis-script ;").contains("holds no step"));
         assert!(refused("--kafka-image a/b:1").contains("needs --backend docker"));
         assert!(refused("--idempotence true --acks 1").contains("acks=all"));
     }

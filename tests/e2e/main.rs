@@ -42,7 +42,7 @@ fn main() {
         let needs: &[needs::Need] =
             if backend == "docker" { &[Kafka, Docker] } else { &[Kafka, Namespaces] };
         for phase in interrupted::PHASES {
-            for signal in ["SIGINT", "SIGKILL"] {
+            for signal in phase.signals {
                 let name = format!("interrupted::{signal}_while_{}_on_{backend}", phase.name);
                 trials.push(needs::trial(&name, needs, move || {
                     interrupted::case(backend, phase, signal);

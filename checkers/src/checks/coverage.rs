@@ -29,8 +29,10 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
         let (index, _) = fault.installed;
         reasons.push(format!("the {} installed at index {index} was still in force", fault.name));
     }
-    let last_fault = faults.iter().map(|fault| fault.ended.unwrap_or(fault.installed)).max();
+    // Whatever the nemesis wrote last, foreign shapes included: reading must have gone on after it.
+    let last_fault = history.nemesis.last().map(|note| note.index);
     reasons.extend(no_poll(history, last_fault));
+    reasons.extend(orders.keys.iter().filter_map(|order| not_read_since(order, last_fault)));
     let unread: Vec<String> = orders.keys.iter().filter_map(unread_end).collect();
     if let Some(shown) = unread.get(..unread.len().min(SHOWN)).filter(|some| !some.is_empty()) {
         let more = unread.len() - shown.len();
@@ -53,9 +55,9 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
     }
 }
 
-fn no_poll(history: &History, last_fault: Option<(u64, u64)>) -> Option<String> {
+fn no_poll(history: &History, last_fault: Option<u64>) -> Option<String> {
     let polls = [history.functions.find("poll"), history.functions.find("txn")];
-    let after = last_fault.map_or(0, |(index, _)| index);
+    let after = last_fault.unwrap_or(0);
     let polled = history.operations.iter().rev().any(|op| {
         op.outcome == Outcome::Ok
             && polls.contains(&Some(op.function))
@@ -63,9 +65,28 @@ fn no_poll(history: &History, last_fault: Option<(u64, u64)>) -> Option<String> 
     });
     match last_fault {
         _ if polled => None,
-        Some((index, _)) => Some(format!("no poll was ok after the last fault (index {index})")),
+        Some(index) => Some(format!("no poll was ok after the last fault (index {index})")),
         None => Some("no poll was ok".to_owned()),
     }
+}
+
+/// A key that was sent to and of which nothing was read after the last fault: values read before
+/// do not show that they survived it.
+fn not_read_since(order: &KeyOrder<'_>, last_fault: Option<u64>) -> Option<String> {
+    let after = last_fault.unwrap_or(0);
+    let read = order.log.batches.iter().any(|batch| {
+        let op = order.batch_op(batch);
+        op.outcome == Outcome::Ok && u64::from(op.invoked) >= after
+    });
+    if read || order.log.sends.is_empty() {
+        return None;
+    }
+    Some(match last_fault {
+        Some(index) => {
+            format!("nothing was read of {} after the last fault (index {index})", order.name())
+        }
+        None => format!("nothing was read of {}", order.name()),
+    })
 }
 
 /// The last acknowledged value of a key: the one that stands furthest, or else the one that was

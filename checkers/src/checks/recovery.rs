@@ -38,15 +38,30 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
             note.index
         ));
     }
+    findings.reasons.extend(behind(note));
+}
+
+/// A broker that answers, but from an old view of the cluster, has not recovered either. No anomaly
+/// has a name for that, so the verdict is unknown.
+fn behind(note: &Note) -> impl Iterator<Item = String> + '_ {
+    keys(note, "behind").map(|node| {
+        let index = note.index;
+        format!(
+            "{node} had not seen the cluster's newest state when it should have (index {index})"
+        )
+    })
 }
 
 fn list(json: &Json) -> impl Iterator<Item = &Json> {
     json.as_array().into_iter().flatten()
 }
 
+/// The names in a field: of a list, or of an object by which more is told of each.
 fn keys<'a>(note: &'a Note, field: &str) -> impl Iterator<Item = &'a str> {
     let json = note.value.get(field);
-    json.into_iter().flat_map(list).filter_map(Json::as_str)
+    let listed = json.into_iter().flat_map(list).filter_map(Json::as_str);
+    let named = json.and_then(Json::as_object).into_iter().flat_map(|map| map.keys());
+    listed.chain(named.map(String::as_str))
 }
 
 fn found(note: &Note, anomaly: &'static str, key: &str, text: &str, findings: &mut Findings) {

@@ -3,8 +3,8 @@
 //! A value v at offset o was in an ok poll. After that a process began to read the key from its
 //! beginning, by an assign that was invoked later. It returned w, whose send was invoked after
 //! that first poll had completed, so w must stand behind v. And it did not return v, although it
-//! began at o or before. What lies before the first record that it returned is exempt: retention
-//! may have removed it. So are values of transactions that were not acknowledged: a reader of
+//! began at o or before. What lies before the first record that it returned may have been removed by
+//! retention, so it is not called gone; but it makes the verdict unknown. Exempt are values of transactions that were not acknowledged: a reader of
 //! uncommitted records may see what a reader of committed ones rightly does not.
 
 use std::collections::BTreeMap;
@@ -64,6 +64,15 @@ pub(super) fn check(order: &KeyOrder<'_>, findings: &mut Findings) {
         }
         let limit = order.history.op(assign).invoked.min(pass.newest);
         let begin = delivered.ids.partition_point(|id| order.record(*id).rank < pass.first);
+        if delivered.first.iter().take(begin).any(|line| *line < limit) {
+            findings.reasons.push(format!(
+                "{}: a read from the beginning (index {}) began at offset {}, behind records that \
+                 had been read before: retention took them, or the head of the log is lost",
+                order.name(),
+                order.history.op(assign).invoked,
+                order.offset(pass.first)
+            ));
+        }
         for place in begin..delivered.ids.len() {
             let id = delivered.ids[place];
             let record = order.record(id);

@@ -35,7 +35,7 @@ impl Fault for Kill {
             let gone = cluster.backend().wait_exit(*node, cluster::KILL_DEADLINE).await;
             parts.add(node, gone.map(|code| json!({ "gone": true, "code": code })));
         }
-        Outcome::of_injection(parts)
+        Outcome::of_injection(parts, !self.struck.is_empty())
     }
 
     async fn heal(&mut self, cluster: &Cluster) -> Outcome {

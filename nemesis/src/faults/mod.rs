@@ -59,9 +59,14 @@ impl Outcome {
         }
     }
 
-    /// An injection is installed if it holds anywhere.
-    fn of_injection(parts: Parts) -> Self {
-        let status = if parts.evidence.is_empty() { Status::Skipped } else { Status::Installed };
+    /// An injection is installed if it holds anywhere. If it was `delivered` but nowhere seen to
+    /// hold, nobody can know.
+    fn of_injection(parts: Parts, delivered: bool) -> Self {
+        let status = match (parts.evidence.is_empty(), delivered) {
+            (false, _) => Status::Installed,
+            (true, true) => Status::Indeterminate,
+            (true, false) => Status::Skipped,
+        };
         Self { status, evidence: parts.evidence, problems: parts.problems }
     }
 

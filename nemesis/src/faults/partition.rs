@@ -27,10 +27,13 @@ impl Fault for Partition {
         match cluster.network().cut(self.id, self.cuts.clone()).await {
             Ok(reports) => {
                 let parts = parts_of(&reports);
-                // A link that leaks makes the whole partition something else than what was asked.
-                let status = match (parts.problems.is_empty(), parts.evidence.is_empty()) {
-                    (true, false) => Status::Installed,
-                    _ => Status::Indeterminate,
+                // A link that leaks makes the whole partition something else than what was asked, and
+                // one whose end does not run now shows nothing.
+                let seen = reports.iter().any(|report| report.holds() == Some(true));
+                let status = if seen && parts.problems.is_empty() {
+                    Status::Installed
+                } else {
+                    Status::Indeterminate
                 };
                 Outcome { status, evidence: parts.evidence, problems: parts.problems }
             }

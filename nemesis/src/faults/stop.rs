@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use cluster::{Cluster, NodeName, Signal};
 use serde_json::json;
 
-use super::{Fault, Outcome, Parts, Status, start_again};
+use super::{Fault, Outcome, Parts, start_again};
 
 /// A shutdown that has not ended by then goes on beside the run; the heal waits for the rest.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -37,20 +37,15 @@ impl Fault for Stop {
             }
         }
         let begun = Instant::now();
-        let mut unended = false;
         for node in &self.struck {
             let wait = FIRST_WAIT.saturating_sub(begun.elapsed());
             let gone = cluster.backend().wait_exit(*node, wait).await;
             let ended = gone.map(
                 |code| json!({ "gone": true, "code": code, "took_ms": millis(begun.elapsed()) }),
             );
-            unended |= !parts.add(node, ended);
+            parts.add(node, ended);
         }
-        let mut outcome = Outcome::of_injection(parts);
-        if unended && outcome.status == Status::Skipped {
-            outcome.status = Status::Indeterminate;
-        }
-        outcome
+        Outcome::of_injection(parts, !self.struck.is_empty())
     }
 
     async fn heal(&mut self, cluster: &Cluster) -> Outcome {
