@@ -9,9 +9,11 @@ mod netns;
 pub mod network;
 pub mod node;
 pub mod probe;
+mod proc_stat;
 mod system;
 
 pub use backend::{Backend, BackendError, Output, Signal, Status};
 pub use cluster::{Cluster, KILL_DEADLINE};
 pub use node::{Launch, NodeName, NodeSpec, Role};
+pub use proc_stat::start_ticks;
 pub use system::{System, SystemError};

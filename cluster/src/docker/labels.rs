@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 
+use crate::proc_stat::start_ticks;
+
 /// On every container and network of this rig.
 pub(super) const MARK: &str = "highwater";
 /// The run's id.
@@ -127,19 +129,6 @@ pub(super) fn of_run(run: &str, owner: &Owner) -> BTreeMap<String, String> {
     ])
 }
 
-fn start_ticks(pid: u32) -> Option<u64> {
-    parse_start_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// A zombie is gone: nobody waits for it, but it will never use a container again.
-fn parse_start_ticks(stat: &str) -> Option<u64> {
-    // The second field is the program's name, which may hold spaces and brackets.
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let state = fields.next()?;
-    let ticks = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(ticks)
-}
-
 fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
@@ -179,14 +168,5 @@ mod tests {
         }
         assert_eq!(Owner::parse("kept"), Owner::Kept);
         assert_eq!(Owner::parse("1:2:3"), Owner::Unreadable);
-    }
-
-    #[test]
-    fn start_ticks_are_found_behind_any_program_name() {
-        let tail = "S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 10 11";
-        assert_eq!(parse_start_ticks(&format!("12 (a) b) {tail}")), Some(777));
-        assert_eq!(parse_start_ticks("12 (x) Z 1"), None);
-        assert_eq!(parse_start_ticks(&format!("12 (x) {}", tail.replacen('S', "Z", 1))), None);
-        assert_eq!(parse_start_ticks(""), None);
     }
 }

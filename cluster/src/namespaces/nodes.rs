@@ -14,10 +14,11 @@ use nix::unistd::Pid;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::process::{NodeProcess, run_to_end, state_of};
+use super::process::{NodeProcess, run_to_end};
 use crate::backend::{Backend, BackendError, Output, Signal, Status};
 use crate::netns::{NetworkNamespace, run_command};
 use crate::node::{Launch, NodeName, NodeSpec};
+use crate::proc_stat::state_of;
 
 /// The private network; it exists inside the driver's own network namespace only.
 const SUBNET: [u8; 3] = [10, 117, 0];

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::backend::Output;
 use crate::netns::NetworkNamespace;
 use crate::node::{Launch, NodeSpec};
+use crate::proc_stat::state_of;
 
 /// A process that was started, running or gone. It is the first of its pid namespace: when it
 /// dies, whatever it started dies with it.
@@ -114,12 +115,6 @@ pub(super) fn run_to_end(
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
     })
-}
-
-/// The state letter of `/proc/PID/stat`; `None` when the process is gone.
-pub(super) fn state_of(pid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// What this thread starts next is the first process of a new pid namespace, with mounts of its own.

@@ -24,6 +24,7 @@ use nix::unistd::{Pid, getegid, geteuid};
 
 use crate::backend::BackendError;
 use crate::netns::run_command;
+use crate::proc_stat::start_ticks;
 
 /// Set for the inner process; its value is the pid of the outer one, for people.
 const MARK: &str = "HIGHWATER_SANDBOX";
@@ -43,12 +44,6 @@ pub fn outer_pid() -> Option<i32> {
 /// When the outer process started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
 pub fn outer_start_ticks() -> Option<u64> {
     env::var(MARK_TICKS).ok()?.parse().ok()
-}
-
-fn start_ticks_of_self() -> u64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-    after_name.split(' ').nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or_default()
 }
 
 /// The PATH, with the folders of system programs, which ordinary users' PATHs often leave out.
@@ -79,7 +74,7 @@ pub fn run_inside() -> Result<ExitStatus, BackendError> {
     let child = Command::new(program)
         .args(env::args_os().skip(1))
         .env(MARK, std::process::id().to_string())
-        .env(MARK_TICKS, start_ticks_of_self().to_string())
+        .env(MARK_TICKS, start_ticks(std::process::id()).unwrap_or_default().to_string())
         .env("PATH", search_path())
         .stdin(Stdio::from(lifeline))
         // A Ctrl-C at the terminal reaches the outer process alone, which passes it on: once.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cluster::NodeSpec;
+use cluster::{NodeSpec, start_ticks};
 use serde::{Deserialize, Serialize};
 
 /// What is known of a cluster that is up.
@@ -47,15 +47,7 @@ pub(super) struct Holder {
 impl Holder {
     /// The process that now has `pid`.
     pub(super) fn of(pid: i32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let after_name = stat.rsplit_once(") ")?.1;
-        let mut fields = after_name.split(' ');
-        // A zombie is gone; it only has not been waited for.
-        if fields.next()? == "Z" {
-            return None;
-        }
-        // Field 22 of the file; the name was the second, the state the third.
-        let start_ticks = fields.nth(18)?.parse().ok()?;
+        let start_ticks = start_ticks(pid.try_into().ok()?)?;
         Some(Self { pid, start_ticks })
     }
 
