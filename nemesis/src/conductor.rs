@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cluster::Cluster;
+use cluster::{Cluster, NodeName};
 use history::{Draft, Function, Kind, Process, Record, Value};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -15,9 +15,10 @@ use tracing::{info, warn};
 
 use crate::catalog::FaultKind;
 use crate::faults::{Fault, Kill, Outcome, Partition, Pause, Status, Stop};
+use crate::partition::PartitionKind;
 use crate::schedule::{Inject, Step, StepAction};
 use crate::situation::{Leadership, Situation};
-use crate::target::TargetError;
+use crate::target::{Target, TargetError};
 
 /// From a fault that was skipped until it is tried again.
 const RETRY_EVERY_MS: u64 = 1_000;
@@ -228,20 +229,22 @@ fn resolve(
     situation: &Situation,
     rng: &mut ChaCha8Rng,
 ) -> Result<(Box<dyn Fault>, Json), TargetError> {
-    if let Some(shape) = inject.partition {
-        let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
-        let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
-        return Ok((Box::new(Partition::new(id, cuts)), json!({ "links": links })));
-    }
-    let target = inject.target.clone().unwrap_or(crate::Target::One);
+    let process_fault: fn(BTreeSet<NodeName>) -> Box<dyn Fault> = match inject.fault {
+        FaultKind::Kill => |nodes| Box::new(Kill::new(nodes)),
+        FaultKind::Stop => |nodes| Box::new(Stop::new(nodes)),
+        FaultKind::Pause => |nodes| Box::new(Pause::new(nodes)),
+        FaultKind::Partition => {
+            // Schedules and scripts always name a shape; the plainest stands in where none is.
+            let shape = inject.partition.unwrap_or(PartitionKind::IsolateOne);
+            let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
+            let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+            return Ok((Box::new(Partition::new(id, cuts)), json!({ "links": links })));
+        }
+    };
+    let target = inject.target.clone().unwrap_or(Target::One);
     let nodes = target.resolve(situation, rng)?;
     let struck = json!({ "nodes": nodes });
-    let fault: Box<dyn Fault> = match inject.fault {
-        FaultKind::Stop => Box::new(Stop::new(nodes)),
-        FaultKind::Pause => Box::new(Pause::new(nodes)),
-        FaultKind::Kill | FaultKind::Partition => Box::new(Kill::new(nodes)),
-    };
-    Ok((fault, struck))
+    Ok((process_fault(nodes), struck))
 }
 
 /// `kill leader: n2`, for the screen and for the heal's record.
