@@ -19,6 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("client", &["history", "workloads"]),
     ("cluster", &["history"]),
     ("nemesis", &["cluster", "history"]),
+    ("replication", &[]),
+    ("broker", &["replication"]),
     ("highwater", &["checkers", "client", "cluster", "history", "nemesis", "workloads"]),
 ];
 
@@ -61,7 +63,7 @@ fn crates_know_only_whom_they_may() {
 
 #[test]
 fn pure_crates_stay_pure() {
-    for name in ["history", "checkers", "workloads"] {
+    for name in ["history", "checkers", "workloads", "replication"] {
         let manifest =
             fs::read_to_string(root().join(name).join("Cargo.toml")).expect("a manifest");
         for impure in ["tokio", "rdkafka", "reqwest", "nix"] {

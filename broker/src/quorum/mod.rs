@@ -1,0 +1,1 @@
+//! The metadata log: openraft on disk.

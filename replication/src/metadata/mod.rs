@@ -1,0 +1,1 @@
+//! What the metadata log says: records, and the image that they make.
