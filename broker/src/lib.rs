@@ -4,3 +4,4 @@ pub mod coordinator;
 pub mod log;
 pub mod producers;
 pub mod quorum;
+pub mod wire;
