@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod broker;
 mod cluster;
 mod image;
 mod lists;
@@ -21,6 +22,7 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Test(args) => test::test(&args),
+        Command::Broker(args) => broker::broker(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
         Command::Nemeses => Ok(lists::nemeses()),

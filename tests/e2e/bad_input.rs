@@ -125,7 +125,7 @@ fn path_with(folder: &Path, programs: &[&str]) -> String {
 fn no_java() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = path_with(folder.path(), &["ip", "iptables", "unshare", "true"]);
-    let output = run(&["test"], &[("PATH", &path), ("JAVA_HOME", "/nowhere")]);
+    let output = run(&["test", "--system", "kafka"], &[("PATH", &path), ("JAVA_HOME", "/nowhere")]);
     refused(&output, 69, &["java", "apt-get install openjdk-17-jre-headless"]);
 }
 
@@ -133,7 +133,10 @@ fn no_maven() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = path_with(folder.path(), &["ip", "iptables", "unshare", "true", "java"]);
     let cache = folder.path().join("cache");
-    let output = run(&["test"], &[("PATH", &path), ("XDG_CACHE_HOME", &cache.to_string_lossy())]);
+    let output = run(
+        &["test", "--system", "kafka"],
+        &[("PATH", &path), ("XDG_CACHE_HOME", &cache.to_string_lossy())],
+    );
     refused(&output, 69, &["mvn", "--kafka-home", "KAFKA_HOME", "--kafka-image"]);
 }
 

@@ -67,11 +67,7 @@ fn said(backend: &str) -> Option<String> {
 }
 
 /// A trial that is shown as ignored, or fails, where something is missing.
-pub(crate) fn trial(
-    name: &str,
-    needs: &'static [Need],
-    case: impl FnOnce() + Send + 'static,
-) -> Trial {
+pub(crate) fn trial(name: &str, needs: &[Need], case: impl FnOnce() + Send + 'static) -> Trial {
     let missing = needs.iter().find_map(|need| Some((*need, need.missing()?)));
     let Some((need, reason)) = missing else {
         return Trial::test(name.to_owned(), move || {
