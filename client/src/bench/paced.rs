@@ -1,7 +1,8 @@
 //! A fixed rate: from the send to the acknowledgement, and from the send to the read.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,12 +23,14 @@ use crate::outcome;
 use crate::queue::ClientError;
 use crate::stop::Stop;
 
+/// The thread that reads.
+const READER: &str = "bench-latency-reader";
 /// Longest wait of one poll.
 const POLL: Duration = Duration::from_millis(50);
 /// How long the reader may take to stand at the end of an empty topic, and the last records to be
 /// acknowledged and read.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// From the reader's word that it stands to the first send.
+/// From the last preparation to the first send.
 const HEAD_START: Duration = Duration::from_millis(50);
 
 /// How a fixed rate is driven.
@@ -37,7 +40,7 @@ pub struct Pace {
     pub rate_per_s: u32,
     /// Payload of each record, bytes; at least 8, for the time that it carries.
     pub record_bytes: usize,
-    /// Sent before anything is measured.
+    /// Sent before anything is measured, once the clients are connected.
     pub warm_up: Duration,
     /// Measured.
     pub duration: Duration,
@@ -66,42 +69,70 @@ pub async fn latency(topic: BenchTopic, pace: Pace) -> Result<Paced, BenchError>
 }
 
 fn run(topic: &BenchTopic, pace: Pace, stop: &Stop) -> Result<Paced, BenchError> {
-    let timing = Timing::new(pace);
-    let began = Instant::now();
-    let reports = Reports { began, timing, state: Mutex::default() };
+    let clock = Arc::new(Clock::new(pace));
+    let reports = Reports { clock: Arc::clone(&clock), state: Mutex::default() };
     let producer = Polled::start(&settings::paced(&topic.bootstrap), reports)
         .map_err(refused_settings("producer"))?;
+    let Some(reports) = producer.context() else {
+        return Err(given_up());
+    };
     let (ready, standing) = mpsc::sync_channel(1);
     let reading = thread::Builder::new()
-        .name("bench-latency-reader".to_owned())
+        .name(READER.to_owned())
         .spawn({
-            let (topic, stop) = (topic.clone(), stop.clone());
-            move || read_all(&topic, timing, began, &ready, &stop)
+            let (topic, clock, stop) = (topic.clone(), Arc::clone(&clock), stop.clone());
+            move || read_all(&topic, &clock, &ready, &stop)
         })
-        .map_err(|source| ClientError::Thread {
-            thread: "bench-latency-reader".to_owned(),
-            source,
-        })?;
+        .map_err(|source| ClientError::Thread { thread: READER.to_owned(), source })?;
     let sent = match standing.recv_timeout(PATIENCE) {
-        Ok(start_us) => send_all(topic, pace, timing, began, start_us, &producer, stop),
+        Ok(()) => send_all(topic, pace, &producer, reports, stop),
         // The reader has ended, or never got there: it says why.
         Err(_) => Ok(()),
     };
     if sent.is_err() {
         stop.stop();
     }
-    let read = reading
-        .join()
-        .map_err(|_| ClientError::Panicked { thread: "bench-latency-reader".to_owned() })?;
+    let read = reading.join().map_err(|_| ClientError::Panicked { thread: READER.to_owned() })?;
     sent?;
-    let Some(reports) = producer.context() else {
-        return Err(given_up());
-    };
     // What was refused was not read either: the refusal is the better reason.
     reports.refused()?;
     let end_to_end = read?;
-    let ack = reports.wait_for_all(stop)?;
+    let ack = reports.wait_for(clock.timing.in_all, stop)?;
     Ok(Paced { ack, end_to_end })
+}
+
+/// The time that sender, reports and reader share, and when the first record is due in it.
+struct Clock {
+    began: Instant,
+    timing: Timing,
+    /// Microseconds since `began`; 0: not known yet.
+    start_us: AtomicU64,
+}
+
+impl Clock {
+    fn new(pace: Pace) -> Self {
+        Self { began: Instant::now(), timing: Timing::new(pace), start_us: AtomicU64::new(0) }
+    }
+
+    fn now_us(&self) -> u64 {
+        micros(self.began.elapsed())
+    }
+
+    /// Does a record that was due then count? Those that only connect the client are due at 0.
+    fn is_measured(&self, due_us: u64) -> bool {
+        let start_us = self.start_us.load(Ordering::Acquire);
+        start_us > 0 && due_us >= start_us + self.timing.due_us(self.timing.warm_up)
+    }
+
+    /// When the last record is due; as long as the first one is not known, the end of the patience
+    /// with the client that connects.
+    fn last_due(&self) -> Instant {
+        let us = match self.start_us.load(Ordering::Acquire) {
+            0 => micros(2 * PATIENCE),
+            start_us => start_us + self.timing.due_us(self.timing.in_all),
+        };
+        self.began + Duration::from_micros(us)
+    }
 }
 
 /// How many records there are, and which of them count.
@@ -128,55 +159,56 @@ impl Timing {
     }
 }
 
+/// Connects to every leader, then keeps the pace.
 fn send_all(
     topic: &BenchTopic,
     pace: Pace,
-    timing: Timing,
-    began: Instant,
-    start_us: u64,
     producer: &Polled<Reports>,
+    reports: &Reports,
     stop: &Stop,
 ) -> Result<(), BenchError> {
-    let Some(reports) = producer.context() else {
-        return Err(given_up());
+    let clock = &*reports.clock;
+    let mut payload =
+        payload::filler(pace.seed, pace.record_bytes.max(payload::shortest_stamped()));
+    let mut send = |partition: i32, due_us: u64| {
+        payload::stamp(&mut payload, due_us);
+        let opaque = usize::try_from(due_us).unwrap_or(usize::MAX);
+        producer.send(&topic.name, partition, &payload, opaque).map_err(|error| {
+            BenchError::Cluster(format!("a send failed: {}", outcome::error_text(&error)))
+        })
     };
-    reports.state().start_us = start_us;
-    let mut filler = payload::filler(pace.seed, pace.record_bytes.max(payload::shortest_stamped()));
-    for (number, partition) in (0..timing.in_all).zip((0..topic.partitions).cycle()) {
-        let due_us = start_us + timing.due_us(number);
-        let early =
-            (began + Duration::from_micros(due_us)).saturating_duration_since(Instant::now());
+    for partition in 0..topic.partitions {
+        send(partition, 0)?;
+    }
+    reports.wait_for_connections(topic.partitions.unsigned_abs().into(), stop)?;
+    let start_us = micros(clock.began.elapsed() + HEAD_START);
+    clock.start_us.store(start_us, Ordering::Release);
+    for (number, partition) in (0..clock.timing.in_all).zip((0..topic.partitions).cycle()) {
+        let due_us = start_us + clock.timing.due_us(number);
+        let early = Duration::from_micros(due_us.saturating_sub(clock.now_us()));
         if !early.is_zero() {
             thread::sleep(early);
         }
         if stop.is_stopped() {
             return Err(given_up());
         }
-        payload::stamp(&mut filler, due_us);
-        let opaque = usize::try_from(due_us).unwrap_or(usize::MAX);
-        producer.send(&topic.name, partition, &filler, opaque).map_err(|error| {
-            BenchError::Cluster(format!("a send failed: {}", outcome::error_text(&error)))
-        })?;
+        send(partition, due_us)?;
     }
     Ok(())
 }
 
-/// Reads until every record is there; says when the first is due once it stands at the end of the
-/// empty topic.
+/// Stands at the end of the empty topic, says so, and reads until every record is there.
 fn read_all(
     topic: &BenchTopic,
-    timing: Timing,
-    began: Instant,
-    ready: &mpsc::SyncSender<u64>,
+    clock: &Clock,
+    ready: &mpsc::SyncSender<()>,
     stop: &Stop,
 ) -> Result<Quantiles, BenchError> {
     let consumer = read_back::start(topic)?;
     let result = stand_at_end(topic, &consumer, stop).and_then(|()| {
-        let start = began.elapsed() + HEAD_START;
-        let start_us = micros(start);
         // Whoever listened has given up; then so does this, by `stop`.
-        let _unheard = ready.send(start_us);
-        receive(&consumer, timing, began, start_us, stop)
+        let _unheard = ready.send(());
+        receive(&consumer, clock, stop)
     });
     part_with(consumer);
     result
@@ -209,28 +241,20 @@ fn stand_at_end(topic: &BenchTopic, consumer: &Reader, stop: &Stop) -> Result<()
     Ok(())
 }
 
-fn receive(
-    consumer: &Reader,
-    timing: Timing,
-    began: Instant,
-    start_us: u64,
-    stop: &Stop,
-) -> Result<Quantiles, BenchError> {
-    let measured_from_us = start_us + timing.due_us(timing.warm_up);
-    let until = began + Duration::from_micros(start_us + timing.due_us(timing.in_all)) + PATIENCE;
+fn receive(consumer: &Reader, clock: &Clock, stop: &Stop) -> Result<Quantiles, BenchError> {
     let mut latencies = Latencies::default();
     let mut received = 0;
-    while received < timing.in_all {
+    while received < clock.timing.in_all {
         match consumer.poll(POLL) {
             Some(Ok(message)) => {
-                let now_us = micros(began.elapsed());
+                let now_us = clock.now_us();
                 let due_us = message.payload().and_then(payload::stamped).ok_or_else(|| {
                     BenchError::Cluster("a record came back without its payload".to_owned())
                 })?;
-                if due_us >= measured_from_us {
+                if clock.is_measured(due_us) {
                     latencies.add(now_us.saturating_sub(due_us));
                 }
-                received += 1;
+                received += u64::from(due_us > 0);
             }
             Some(Err(KafkaError::PartitionEOF(_))) | None => {}
             Some(Err(error)) => drop(tolerated(&error)?),
@@ -238,10 +262,10 @@ fn receive(
         if stop.is_stopped() {
             return Err(given_up());
         }
-        if Instant::now() >= until {
+        if Instant::now() >= clock.last_due() + PATIENCE {
             return Err(BenchError::Cluster(format!(
                 "{received} of {} records were read {} s after the last one was due",
-                timing.in_all,
+                clock.timing.in_all,
                 PATIENCE.as_secs()
             )));
         }
@@ -251,14 +275,14 @@ fn receive(
 
 /// What librdkafka calls back.
 struct Reports {
-    began: Instant,
-    timing: Timing,
+    clock: Arc<Clock>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    start_us: u64,
+    /// Records that only connected the client.
+    connected: u64,
     acked: u64,
     latencies: Latencies,
     first_error: Option<String>,
@@ -277,25 +301,36 @@ impl Reports {
         }
     }
 
+    fn wait_for_connections(&self, partitions: u64, stop: &Stop) -> Result<(), BenchError> {
+        self.wait(stop, partitions, |state| state.connected)
+    }
+
     /// Waits for the reports of what was read already: they are on their way.
-    fn wait_for_all(&self, stop: &Stop) -> Result<Quantiles, BenchError> {
+    fn wait_for(&self, sends: u64, stop: &Stop) -> Result<Quantiles, BenchError> {
+        self.wait(stop, sends, |state| state.acked)?;
+        self.state().latencies.quantiles().ok_or_else(given_up)
+    }
+
+    fn wait(
+        &self,
+        stop: &Stop,
+        wanted: u64,
+        count: impl Fn(&State) -> u64,
+    ) -> Result<(), BenchError> {
         let until = Instant::now() + PATIENCE;
         loop {
             self.refused()?;
-            let acked = {
-                let state = self.state();
-                if state.acked >= self.timing.in_all {
-                    return state.latencies.quantiles().ok_or_else(given_up);
-                }
-                state.acked
-            };
+            let acked = count(&self.state());
+            if acked >= wanted {
+                return Ok(());
+            }
             if Instant::now() >= until {
                 return Err(BenchError::Cluster(format!(
-                    "{acked} of {} sends were acknowledged, though all were read",
-                    self.timing.in_all
+                    "{acked} of {wanted} sends were acknowledged after {} s",
+                    PATIENCE.as_secs()
                 )));
             }
-            if stop.wait(Duration::from_millis(10)) {
+            if stop.wait(Duration::from_millis(5)) {
                 return Err(given_up());
             }
         }
@@ -316,11 +351,12 @@ impl ProducerContext for Reports {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, due_us: usize) {
-        let (now_us, due_us) = (micros(self.began.elapsed()), due_us as u64);
+        let (now_us, due_us) = (self.clock.now_us(), due_us as u64);
         let mut state = self.state();
         match result {
+            Ok(_) if due_us == 0 => state.connected += 1,
             Ok(_) => {
-                if due_us >= state.start_us + self.timing.due_us(self.timing.warm_up) {
+                if self.clock.is_measured(due_us) {
                     state.latencies.add(now_us.saturating_sub(due_us));
                 }
                 state.acked += 1;
@@ -350,5 +386,23 @@ mod tests {
         assert_eq!([0, 1, 500].map(|number| timing.due_us(number)), [0, 2_000, 1_000_000]);
         let short = Timing::new(Pace { warm_up: Duration::ZERO, duration: Duration::ZERO, ..pace });
         assert_eq!((short.warm_up, short.in_all), (0, 1), "something is always measured");
+    }
+
+    #[test]
+    fn records_of_the_warm_up_and_those_that_only_connect_do_not_count() {
+        let second = Duration::from_secs(1);
+        let clock = Clock::new(Pace {
+            rate_per_s: 10,
+            record_bytes: 8,
+            warm_up: second,
+            duration: second,
+            seed: 1,
+        });
+        assert!(!clock.is_measured(u64::MAX), "nothing is due yet");
+        clock.start_us.store(50_000, Ordering::Release);
+        assert!(!clock.is_measured(0));
+        assert!(!clock.is_measured(950_000), "the last of the warm-up");
+        assert!(clock.is_measured(1_050_000));
+        assert_eq!(clock.last_due(), clock.began + Duration::from_millis(2_050));
     }
 }
