@@ -72,7 +72,7 @@ async fn every_record_of_a_pace_is_acknowledged_and_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_beacon_is_ok_until_its_leader_is_gone_and_again_once_there_is_another() {
     let (mock, topic) = cluster();
-    let beacon = Beacon::start(topic, 1).await.unwrap();
+    let beacon = Beacon::idempotent(topic, 1).await.unwrap();
     let limit = Duration::from_secs(30);
     beacon.next_ok(Instant::now(), limit).await.unwrap();
     for broker in 1..=3 {

@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod bench;
 mod cluster;
 mod image;
 mod lists;
@@ -23,6 +24,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Test(args) => test::test(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
+        Command::Bench(args) => bench::bench(&args),
         Command::Nemeses => Ok(lists::nemeses()),
         Command::Workloads => Ok(lists::workloads()),
         Command::Check(args) => stored::check(&args),

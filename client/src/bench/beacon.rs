@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
-use tokio::sync::Notify;
+use rdkafka::{ClientConfig, ClientContext};
+use tokio::sync::{Notify, oneshot};
 
 use super::polled::Polled;
 use super::quantiles::micros;
@@ -26,35 +26,50 @@ const MOST_OPEN: usize = 256;
 /// Payload of each record.
 const RECORD_BYTES: usize = 100;
 
-/// A producer that sends a small record to one partition every 5 ms, idempotent, acks=all, with
-/// the rig's ordinary time-outs, until it is dropped.
+/// A producer that sends a small record to one partition every 5 ms, at acks=all and with the rig's
+/// ordinary time-outs, until it is dropped.
 pub struct Beacon {
     seen: Arc<Seen>,
     _over: StopOnDrop,
 }
 
 impl Beacon {
-    /// Begins to send to `partition` of `topic`. It need not be there yet.
+    /// Begins to send to `partition` of `topic`, which need not be there yet; idempotent, as the
+    /// rig's producers are.
     ///
     /// # Errors
     /// [`BenchError::Driver`]: no thread, or refused settings.
-    pub async fn start(topic: BenchTopic, partition: i32) -> Result<Self, BenchError> {
+    pub async fn idempotent(topic: BenchTopic, partition: i32) -> Result<Self, BenchError> {
+        Self::start(settings::beacon(&topic.bootstrap, true), topic, partition).await
+    }
+
+    /// The same with a producer that needs no id of the cluster first.
+    ///
+    /// # Errors
+    /// [`BenchError::Driver`]: no thread, or refused settings.
+    pub async fn not_idempotent(topic: BenchTopic, partition: i32) -> Result<Self, BenchError> {
+        Self::start(settings::beacon(&topic.bootstrap, false), topic, partition).await
+    }
+
+    async fn start(
+        config: ClientConfig,
+        topic: BenchTopic,
+        partition: i32,
+    ) -> Result<Self, BenchError> {
         let over = StopOnDrop(Stop::new());
         let seen = Arc::new(Seen::new());
-        let (started, begun) = tokio::sync::oneshot::channel();
+        let (started, begun) = oneshot::channel();
         on_thread("bench-beacon", {
             let (seen, stop) = (Arc::clone(&seen), over.0.clone());
             move || {
                 let window = Arc::new(Window::of_this_thread(MOST_OPEN));
                 let reports = Reports { seen: Arc::clone(&seen), window: Arc::clone(&window) };
-                let started_now = Polled::start(&settings::beacon(&topic.bootstrap), reports);
-                let (producer, result) = match started_now {
-                    Ok(producer) => (Some(producer), Ok(())),
-                    Err(error) => (None, Err(error)),
-                };
-                let _unheard = started.send(result);
-                if let Some(producer) = producer {
-                    send_until(&stop, &topic, partition, &producer, &seen, &window);
+                match Polled::start(&config, reports) {
+                    Ok(producer) => {
+                        let _unheard = started.send(Ok(()));
+                        send_until(&stop, &topic, partition, &producer, &seen, &window);
+                    }
+                    Err(error) => drop(started.send(Err(error))),
                 }
             }
         })?;

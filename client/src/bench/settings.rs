@@ -45,8 +45,8 @@ pub(super) fn paced(bootstrap: &str) -> ClientConfig {
 }
 
 /// The rig's ordinary producer, without linger.
-pub(super) fn beacon(bootstrap: &str) -> ClientConfig {
-    let plan = ProducerPlan { linger_ms: 0, ..safe() };
+pub(super) fn beacon(bootstrap: &str, idempotent: bool) -> ClientConfig {
+    let plan = ProducerPlan { linger_ms: 0, idempotence: Some(idempotent), ..safe() };
     config::producer(&plan, bootstrap, "highwater-bench-beacon")
 }
 
@@ -85,7 +85,8 @@ pub fn client_settings() -> BTreeMap<String, BTreeMap<String, String>> {
         ("produce", full_speed("")),
         ("consume", consumer("")),
         ("latency", paced("")),
-        ("failover", beacon("")),
+        ("failover", beacon("", true)),
+        ("start", beacon("", false)),
     ]
     .into_iter()
     .map(|(driver, config)| (driver.to_owned(), told(&config)))
@@ -98,11 +99,18 @@ mod tests {
 
     #[test]
     fn every_producer_is_idempotent_at_acks_all_and_librdkafka_knows_every_setting() {
-        for config in [full_speed("127.0.0.1:1"), paced("127.0.0.1:1"), beacon("127.0.0.1:1")] {
+        for config in [full_speed("127.0.0.1:1"), paced("127.0.0.1:1"), beacon("127.0.0.1:1", true)]
+        {
             assert_eq!(config.get("acks"), Some("all"));
             assert_eq!(config.get("enable.idempotence"), Some("true"));
             config.create_native_config().unwrap();
         }
+        let plain = beacon("127.0.0.1:1", false);
+        assert_eq!(
+            (plain.get("acks"), plain.get("enable.idempotence")),
+            (Some("all"), Some("false"))
+        );
+        plain.create_native_config().unwrap();
         consumer("127.0.0.1:1").create_native_config().unwrap();
         assert_eq!(client_settings()["produce"]["linger.ms"], "5");
         assert!(!client_settings()["consume"].contains_key("bootstrap.servers"));
