@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 use std::time::{Duration, Instant};
 
-use client::bench::{Beacon, BenchError, BenchTopic, Full, Pace, consume, latency, produce};
+use client::bench::{
+    Beacon, BenchError, BenchTopic, Full, Pace, ReadBack, consume, latency, produce,
+};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -36,10 +38,13 @@ async fn what_was_acknowledged_is_counted_and_read_back() {
     assert!(produced.acked_records_in_all >= produced.acked_records);
     assert!(produced.ack.p50_us <= produced.ack.p99_us);
     // The mock drops its oldest records, so less than all is there: said, not passed over.
-    let read = consume(topic.clone(), 1, Duration::from_secs(30)).await.unwrap();
+    let once = ReadBack { at_least: 1, enough: Duration::ZERO, limit: Duration::from_secs(30) };
+    let read = consume(topic.clone(), once).await.unwrap();
     assert!(read.records > 0);
-    assert_eq!(read.bytes, read.records * 100);
-    let more = consume(topic, u64::MAX, Duration::from_secs(30)).await.unwrap_err();
+    assert_eq!((read.bytes, read.passes), (read.records * 100, 1));
+    let again = ReadBack { enough: read.took * 3, ..once };
+    assert!(consume(topic.clone(), again).await.unwrap().passes > 1);
+    let more = consume(topic, ReadBack { at_least: u64::MAX, ..once }).await.unwrap_err();
     assert!(more.to_string().contains("records are there, but"), "{more}");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use client::bench::{self as load, BenchTopic, Full, Pace};
+use client::bench::{self as load, BenchTopic, Full, Pace, ReadBack};
 use cluster::docker::Lifetime;
 use cluster::probe::{self, TopicSpec};
 use cluster::{Cluster, Status};
@@ -32,7 +32,10 @@ use crate::run::{BringUp, Prepared, bring_up};
 const IDLE_AFTER: Duration = Duration::from_secs(3);
 /// Longest time that a topic may take to be made and to be at full ISR.
 const TOPIC_LIMIT: Duration = Duration::from_secs(60);
-/// Longest time to read back what one size was produced with.
+/// What one size was produced with is read again and again until so much time was measured: little
+/// of it can be read in a few dozen milliseconds.
+const CONSUME_ENOUGH: Duration = Duration::from_secs(2);
+/// Longest time for that.
 const CONSUME_LIMIT: Duration = Duration::from_secs(120);
 /// The topic of the cold start.
 const START_TOPIC: &str = "bench-start";
@@ -325,8 +328,8 @@ async fn consume(topic: BenchTopic, acked: Option<&u64>) -> Result<Numbers, Stri
     let Some(at_least) = acked else {
         return Err("nothing was produced that could be read".to_owned());
     };
-    let read =
-        load::consume(topic, *at_least, CONSUME_LIMIT).await.map_err(|error| error.to_string())?;
+    let how = ReadBack { at_least: *at_least, enough: CONSUME_ENOUGH, limit: CONSUME_LIMIT };
+    let read = load::consume(topic, how).await.map_err(|error| error.to_string())?;
     let seconds = read.took.as_secs_f64();
     if seconds <= 0.0 {
         return Err(format!("{} records are too few to tell a rate", read.records));
@@ -335,7 +338,11 @@ async fn consume(topic: BenchTopic, acked: Option<&u64>) -> Result<Numbers, Stri
         (MB_PER_S, read.bytes as f64 / 1e6 / seconds),
         (RECORDS_PER_S, read.records as f64 / seconds),
     ])
-    .with(json!({ "records": read.records, "took_ms": seconds * 1000.0 })))
+    .with(json!({
+        "records": read.records,
+        "took_ms": seconds * 1000.0,
+        "passes": read.passes,
+    })))
 }
 
 /// The numbers in one line.

@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod bench;
 mod by_hand;
 mod driver;
 mod interrupted;
@@ -37,6 +38,21 @@ fn main() {
         "runs::an_unclean_election_loses_acknowledged_writes",
         &[Kafka, Namespaces],
         runs::an_unclean_election_loses_acknowledged_writes,
+    );
+    add(
+        "bench::everything_is_measured_and_written_down",
+        &[Kafka, Namespaces],
+        bench::everything_is_measured_and_written_down,
+    );
+    add(
+        "bench::what_fails_is_told_with_its_reason",
+        &[Kafka, Namespaces],
+        bench::what_fails_is_told_with_its_reason,
+    );
+    add(
+        "bench::an_interrupt_leaves_nothing_behind",
+        &[Kafka, Namespaces],
+        bench::an_interrupt_leaves_nothing_behind,
     );
     for backend in ["namespaces", "docker"] {
         let needs: &[needs::Need] =

@@ -4,7 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `full_speed` | [`produce`]: as many acknowledged records as go in a given time |
-//! | `read_back` | [`consume`]: reading all of a topic, once |
+//! | `read_back` | [`consume`]: reading all of a topic |
 //! | `paced` | [`latency`]: a fixed rate, from the send to the acknowledgement and to the read |
 //! | `beacon` | [`Beacon`]: one send after the other to one partition, and when one is ok again |
 //! | `polled`, `window` | a producer and the thread of its reports, and how much it may have open |
@@ -33,7 +33,7 @@ pub use beacon::Beacon;
 pub use full_speed::{Full, Produced, produce};
 pub use paced::{Pace, Paced, latency};
 pub use quantiles::Quantiles;
-pub use read_back::{Consumed, consume};
+pub use read_back::{Consumed, ReadBack, consume};
 pub use settings::client_settings;
 
 use crate::graveyard::Graveyard;
