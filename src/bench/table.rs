@@ -172,7 +172,7 @@ mod tests {
                 "  throughput, MB/s        50.0 (40.0..60.0)      35.0 (20.0..50.0)      1.43 better~",
             ]
         );
-        assert!(text.contains("0.58 better~"), "less latency is better: {text}");
+        assert!(text.contains("0.60 better~"), "less latency is better: {text}");
         assert!(text.contains("~: the spreads overlap"), "{text}");
     }
 
