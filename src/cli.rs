@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::{Measure, RecordSize};
+
 /// Breaks Kafka-compatible clusters and says whether they kept their promises.
 #[derive(Debug, Parser)]
 #[command(name = "highwater", version, about, max_term_width = 100)]
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     /// Build the images of the docker backend.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Measure systems against each other: same machine, same settings, in turn within one run.
+    Bench(Box<BenchArgs>),
     /// List the faults, and whether each can run here.
     Nemeses,
     /// List the workloads, and whether each can run here.
@@ -294,6 +298,78 @@ pub(crate) struct ShowArgs {
     /// How the run is printed.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Each turn of a system has a cluster of its own: three brokers that are \
+                        controllers too, replication factor 3, min.insync.replicas 2. Close other \
+                        programs, and build with --release.")]
+pub(crate) struct BenchArgs {
+    /// Systems to measure, separated by commas, each NAME or NAME:VERSION; the first one is
+    /// compared with the others.
+    #[arg(long, value_delimiter = ',', default_value = "highwater,kafka", value_name = "NAMES")]
+    pub(crate) systems: Vec<String>,
+    /// How often each system has its turn.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) rounds: u32,
+    /// Record sizes of the produce and consume phases, separated by commas.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "100B,1KiB,10KiB",
+        value_name = "SIZES",
+        value_parser = RecordSize::parse
+    )]
+    pub(crate) sizes: Vec<RecordSize>,
+    /// How long each of produce and latency is measured.
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) duration: Duration,
+    /// How long each of them runs before that.
+    #[arg(long, default_value = "3s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) warm_up: Duration,
+    /// Measure these only, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MEASURES")]
+    pub(crate) only: Vec<Measure>,
+    /// Partitions of each topic.
+    #[arg(long, default_value_t = 6, value_name = "N")]
+    pub(crate) partitions: u32,
+    /// Records a second of the latency phase, of 1 KiB each.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    pub(crate) latency_rate: u32,
+    /// Leaders killed in each turn, one after the other; the last one, if there are several, leads
+    /// the metadata quorum too.
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub(crate) kills: u32,
+    /// Where the nodes live.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) backend: BackendChoice,
+    /// Override a setting of every node of every system. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) system_config: Vec<String>,
+    /// Keep the systems' own time-outs instead of shorter, fault-friendly ones.
+    #[arg(long)]
+    pub(crate) stock_timeouts: bool,
+    /// Use this unpacked Kafka distribution (a folder with libs/) instead of resolving one.
+    #[arg(long, env = "KAFKA_HOME", value_name = "DIR")]
+    pub(crate) kafka_home: Option<PathBuf>,
+    /// Use this image (docker backend), e.g. apache/kafka:4.1.1.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) kafka_image: Option<String>,
+    /// Longest time a cluster may take to be ready.
+    #[arg(long, default_value = "120s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) ready_limit: Duration,
+    /// Seed of payloads and cluster ids; default: a fresh one, recorded.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Where the folder of the bench is made: DIR/bench/TIMESTAMP.
+    #[arg(long, default_value = "results", value_name = "DIR")]
+    pub(crate) results: PathBuf,
+    /// Write the JSON document to this file too.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Commands for working with a cluster by hand.

@@ -1,5 +1,6 @@
 //! Highwater breaks Kafka-compatible clusters and says whether they kept their promises.
 
+mod bench;
 mod cli;
 mod commands;
 mod console;

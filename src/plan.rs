@@ -165,7 +165,7 @@ impl Plan {
 }
 
 /// A seed nobody chose; printed and recorded so that it can be chosen again.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     // The standard library seeds this from the operating system. Kept below 2^53 so that any
     // JSON reader shows it exactly.

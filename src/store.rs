@@ -173,7 +173,7 @@ fn point_latest(link: &Path, target: &Path) -> io::Result<()> {
 }
 
 /// Writes the whole file or leaves the old one.
-fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let fresh = path.with_extension("json.new");
     let write = || -> Result<()> {
         let mut text = serde_json::to_vec_pretty(value)?;

@@ -10,10 +10,12 @@
 //! | `journal`, `values`, `keys` | process numbers, values and keys, shared by all |
 //! | `live` | [`LiveStats`] for whoever watches |
 //! | `config`, `logs`, `graveyard`, `stop` | settings, log lines, and the end of clients |
+//! | [`bench`] | load drivers that keep numbers instead of histories |
 //!
 //! librdkafka blocks, so clients run on threads of their own; the public functions are async
 //! and only await them.
 
+pub mod bench;
 mod closing;
 mod config;
 mod consumer;

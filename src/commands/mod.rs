@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod bench;
 mod broker;
 mod cluster;
 mod image;
@@ -25,6 +26,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Broker(args) => broker::broker(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
+        Command::Bench(args) => bench::bench(&args),
         Command::Nemeses => Ok(lists::nemeses()),
         Command::Workloads => Ok(lists::workloads()),
         Command::Check(args) => stored::check(&args),

@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod bench;
 mod by_hand;
 mod driver;
 mod interrupted;
@@ -42,6 +43,16 @@ fn main() {
             &[Kafka, Namespaces],
             runs::an_unclean_election_loses_acknowledged_writes,
         );
+    }
+    for (name, case) in [
+        (
+            "bench::everything_is_measured_and_written_down",
+            bench::everything_is_measured_and_written_down as fn(),
+        ),
+        ("bench::what_fails_is_told_with_its_reason", bench::what_fails_is_told_with_its_reason),
+        ("bench::an_interrupt_leaves_nothing_behind", bench::an_interrupt_leaves_nothing_behind),
+    ] {
+        trials.push(needs::trial(name, &[Namespaces], case));
     }
     for backend in ["namespaces", "docker"] {
         let need = if backend == "docker" { Docker } else { Namespaces };
