@@ -52,7 +52,12 @@ const COMMAND_LINES: &[Case] = &[
         64,
         &["/nowhere/at/all", "No such file"],
     ),
-    ("image_without_docker", "test --system kafka --kafka-image apache/kafka:4.1.1", 64, &["--backend docker"]),
+    (
+        "image_without_docker",
+        "test --system kafka --kafka-image apache/kafka:4.1.1",
+        64,
+        &["--backend docker"],
+    ),
     ("bad_topic", "test --topics a/b", 64, &["`a/b` is not a topic name"]),
     (
         "home_without_kafka",

@@ -12,6 +12,7 @@
 mod bad_input;
 mod bench;
 mod by_hand;
+mod clients;
 mod driver;
 mod interrupted;
 mod needs;
@@ -19,7 +20,7 @@ mod runs;
 
 use libtest_mimic::{Arguments, Trial};
 
-use needs::Need::{Docker, Kafka, Namespaces, Root};
+use needs::Need::{Docker, Kafka, Kcat, Namespaces, Root};
 
 fn main() {
     let mut trials = bad_input::trials();
@@ -77,6 +78,7 @@ fn main() {
     trials.push(needs::trial("by_hand::kafka", &[Kafka, Namespaces], || {
         by_hand::up_status_exec_down("kafka", "namespaces");
     }));
+    trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
     // One cluster at a time: three JVMs fill a small machine.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit();
