@@ -6,8 +6,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use bytes::Bytes;
+use replication::types::NodeId;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -34,6 +36,8 @@ pub(super) struct Origin {
     pub listener: String,
     /// Who comes in there.
     pub audience: Audience,
+    /// The broker that sends its heartbeats here; negative: none does.
+    pub heartbeats_of: Arc<AtomicI32>,
 }
 
 /// A request that was begun, and its share of memory.
@@ -53,6 +57,7 @@ pub(super) async fn run(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(peer = %origin.peer, %error, "TCP_NODELAY cannot be set");
     }
+    let heartbeats_of = Arc::clone(&origin.heartbeats_of);
     let (read, write) = stream.into_split();
     let (begun, answers) = mpsc::channel(MOST_WAITING);
     let peer = origin.peer;
@@ -65,6 +70,10 @@ pub(super) async fn run(
         () = stopped(&mut stop) => Err(End::Deaf),
         end = reading => end,
     };
+    let broker = heartbeats_of.load(Ordering::Relaxed);
+    if broker >= 0 {
+        services.lost(NodeId(broker)).await;
+    }
     match end {
         // What was understood is still answered. The writer does not panic.
         Ok(()) => drop(writer.await),

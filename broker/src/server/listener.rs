@@ -1,6 +1,7 @@
 //! Accepting connections.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicI32;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -74,7 +75,12 @@ pub async fn serve(
             }
             continue;
         };
-        let origin = connection::Origin { peer, listener: name.clone(), audience };
+        let origin = connection::Origin {
+            peer,
+            listener: name.clone(),
+            audience,
+            heartbeats_of: Arc::new(AtomicI32::new(-1)),
+        };
         let (gate, services, stop) = (Arc::clone(&gate), Arc::clone(&services), stop.clone());
         tokio::spawn(async move {
             connection::run(stream, origin, gate, services, stop).await;

@@ -14,8 +14,8 @@ use uuid::Uuid;
 
 use crate::admin::metrics::Metrics;
 use crate::config::Config;
-use crate::controller::Controller;
 use crate::controller::entry::Metadata;
+use crate::controller::{Controller, Decided};
 use crate::coordinator::Coordinator;
 use crate::net::controllers::Controllers;
 use crate::producers::ids::{Blocks, NoBlock, ProducerIds};
@@ -163,6 +163,20 @@ impl Services {
                 return;
             }
         }
+    }
+
+    /// The connection on which `broker` sent its heartbeats broke: most likely its process is
+    /// dead, and it need not be waited for as long as for one that is merely silent.
+    pub async fn lost(&self, broker: NodeId) {
+        let Some(controller) = &self.controller else { return };
+        let grace_ms = u64::try_from(self.config.times.heartbeat.as_millis() * 2);
+        let grace_ms = grace_ms.unwrap_or(u64::MAX);
+        let told = controller.decide(move |deciding| {
+            deciding.soft.sessions.lost(broker, deciding.now, grace_ms);
+            Decided::nothing(())
+        });
+        // Whoever is not the active controller keeps no sessions.
+        let _ = told.await;
     }
 
     fn tell_coordinator(&self, changes: &[LeadershipChange]) {

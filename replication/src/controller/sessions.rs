@@ -54,6 +54,16 @@ impl Sessions {
             .is_some_and(|session| now.since(session.last_contact) <= self.session_ms)
     }
 
+    /// The connection on which `broker` was heard broke, as it does when its process dies: unless
+    /// it is heard again within `grace_ms`, its session is over then.
+    pub fn lost(&mut self, broker: NodeId, now: Millis, grace_ms: u64) {
+        if let Some(session) = self.brokers.get_mut(&broker) {
+            let early = self.session_ms.saturating_sub(grace_ms);
+            let shortened = Millis(now.0.saturating_sub(early));
+            session.last_contact = session.last_contact.min(shortened);
+        }
+    }
+
     /// `broker` has no session any more.
     pub fn forget(&mut self, broker: NodeId) {
         self.brokers.remove(&broker);
@@ -87,6 +97,20 @@ mod tests {
         assert_eq!(sessions.stale(cluster.image(), Millis(200)), Some(NodeId(2)));
         cluster.fence(2);
         assert_eq!(sessions.stale(cluster.image(), Millis(200)), None);
+    }
+
+    #[test]
+    fn a_broken_connection_ends_a_session_soon_unless_the_broker_is_heard_again() {
+        let cluster = Cluster::of(2);
+        let mut sessions = Sessions::begin(100, cluster.image(), Millis(1_000));
+        sessions.lost(NodeId(1), Millis(1_050), 20);
+        assert_eq!(sessions.stale(cluster.image(), Millis(1_070)), None);
+        assert_eq!(sessions.stale(cluster.image(), Millis(1_071)), Some(NodeId(1)));
+        sessions.contact(NodeId(1), Millis(1_060));
+        assert_eq!(sessions.stale(cluster.image(), Millis(1_100)), None);
+        // It never makes a session longer.
+        sessions.lost(NodeId(2), Millis(1_099), 90);
+        assert_eq!(sessions.stale(cluster.image(), Millis(1_101)), Some(NodeId(2)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What brokers ask controllers: registration, heartbeats, changes of the ISR, producer ids.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
@@ -150,7 +151,7 @@ pub(super) fn code(code: i16) -> ResponseError {
 /// BrokerHeartbeat.
 pub(in crate::server) async fn heartbeat(
     request: BrokerHeartbeatRequest,
-    _arrived: &Arrived,
+    arrived: &Arrived,
     services: &Arc<Services>,
 ) -> BrokerHeartbeatResponse {
     let refused =
@@ -159,6 +160,7 @@ pub(in crate::server) async fn heartbeat(
         Ok(controller) => controller,
         Err(error) => return refused(error),
     };
+    arrived.origin.heartbeats_of.store(request.broker_id.0, Ordering::Relaxed);
     let beat = Heartbeat {
         broker: NodeId(request.broker_id.0),
         epoch: BrokerEpoch(request.broker_epoch),
