@@ -75,7 +75,8 @@ pub(crate) fn kcat() {
     let metadata: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(metadata["brokers"].as_array().map(Vec::len), Some(3), "{text}");
 
-    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+    // Debian's kcat is built without zstd.
+    for codec in ["none", "gzip", "snappy", "lz4"] {
         let topic = format!("of-{codec}");
         let lines: Vec<String> =
             (0..500).map(|number| format!("k{number}:{codec} {number}")).collect();
@@ -90,8 +91,8 @@ pub(crate) fn kcat() {
     assert!(watermarks.contains("offset 500"), "{watermarks}");
 
     // A group reads everything once, commits, and has nothing more to read.
-    let group = ["-G", "readers", "-o", "beginning", "-e", "-q"];
-    let reset = ["-X", "auto.offset.reset=earliest", "of-none", "of-zstd"];
+    let group = ["-G", "readers", "-e", "-q"];
+    let reset = ["-X", "auto.offset.reset=earliest", "of-none", "of-lz4"];
     let all = kcat(&[group.as_slice(), reset.as_slice()].concat(), "");
     assert_eq!(all.lines().count(), 1000);
     let again = kcat(&[group.as_slice(), reset.as_slice()].concat(), "");
