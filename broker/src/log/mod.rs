@@ -137,3 +137,6 @@ impl LogError {
         matches!(self, Self::Disk { .. } | Self::Damaged { .. })
     }
 }
+
+#[cfg(test)]
+mod tests;
