@@ -337,7 +337,7 @@ fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result
             epoch: LeaderEpoch(answer.diverging_epoch.epoch),
             end: Offset(answer.diverging_epoch.end_offset),
         };
-        partition.diverged(source.id, *epoch, end).map_err(disk)?;
+        partition.diverged(source.id, *epoch, *from, end).map_err(disk)?;
         return Ok(false);
     }
     let answer = FromLeader {
@@ -345,7 +345,7 @@ fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result
         high_watermark: Offset(answer.high_watermark),
         log_start: Offset(answer.log_start_offset),
     };
-    match partition.fetched(source.id, *epoch, from.offset, &answer) {
+    match partition.fetched(source.id, *epoch, *from, &answer) {
         Ok(grown) => Ok(grown),
         Err(error) if error.is_bad_data() => {
             // Damaged on the way, or on the leader's disk: ask again.
@@ -410,7 +410,7 @@ async fn out_of_range(
     let latest = leader_offset(context, connection, asked, LATEST).await?;
     if latest < from.offset {
         let end = EpochEnd { epoch: from.last_epoch.unwrap_or(*epoch), end: latest };
-        return partition.diverged(source.id, *epoch, end).map_err(disk);
+        return partition.diverged(source.id, *epoch, *from, end).map_err(disk);
     }
     let earliest = leader_offset(context, connection, asked, EARLIEST).await?;
     if earliest > from.offset {

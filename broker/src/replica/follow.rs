@@ -40,11 +40,7 @@ impl Partition {
     pub(super) fn fetch_from(&self, leader: NodeId, epoch: LeaderEpoch) -> Option<FetchFrom> {
         let state = self.lock();
         following(&state, leader, epoch)?;
-        Some(FetchFrom {
-            offset: state.store.log_end(),
-            last_epoch: state.store.epochs().latest().map(|latest| latest.epoch),
-            log_start: state.store.log_start(),
-        })
+        Some(place(&state))
     }
 
     /// It begins to follow: without a known epoch there is nothing to compare, and only what is
@@ -76,10 +72,15 @@ impl Partition {
         &self,
         leader: NodeId,
         epoch: LeaderEpoch,
+        from: FetchFrom,
         answer: EpochEnd,
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         let Some(follower) = following(&state, leader, epoch) else { return Ok(()) };
+        if place(&state) != from {
+            // An answer about a log that is another by now could cut what was acknowledged since.
+            return Ok(());
+        }
         let truncation = on_diverging(
             state.store.epochs(),
             state.store.log_end(),
@@ -157,12 +158,12 @@ impl Partition {
         &self,
         leader: NodeId,
         epoch: LeaderEpoch,
-        from: Offset,
+        from: FetchFrom,
         answer: &FromLeader,
     ) -> Result<bool, StoreError> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        if following(state, leader, epoch).is_none() || state.store.log_end() != from {
+        if following(state, leader, epoch).is_none() || place(state) != from {
             // It is another's follower now, or its log was cut: the answer is about the past.
             return Ok(false);
         }
@@ -195,6 +196,15 @@ impl Partition {
         }
         self.publish(&guard);
         Ok(grown)
+    }
+}
+
+/// From where a replica would fetch.
+fn place(state: &State) -> FetchFrom {
+    FetchFrom {
+        offset: state.store.log_end(),
+        last_epoch: state.store.epochs().latest().map(|latest| latest.epoch),
+        log_start: state.store.log_start(),
     }
 }
 

@@ -107,7 +107,7 @@ fn fetch(leader: &Replica, follower: &Replica, epoch: i32) -> bool {
     let request = read_as(follower_asker(follower.partition.me.0), from.offset.0, last);
     let found = leader.partition.read(&request).unwrap();
     if let Some(end) = found.diverging {
-        follower.partition.diverged(source, epoch, end).unwrap();
+        follower.partition.diverged(source, epoch, from, end).unwrap();
         return false;
     }
     let answer = FromLeader {
@@ -115,7 +115,7 @@ fn fetch(leader: &Replica, follower: &Replica, epoch: i32) -> bool {
         high_watermark: found.high_watermark,
         log_start: found.log_start,
     };
-    follower.partition.fetched(source, epoch, from.offset, &answer).unwrap()
+    follower.partition.fetched(source, epoch, from, &answer).unwrap()
 }
 
 fn follows(follower: &Replica, leader: i32, epoch: i32, isr: &[i32]) {
@@ -186,11 +186,12 @@ fn r33_a_diverging_answer_leaves_the_high_watermark_alone() {
     append(&follower, 5).unwrap();
     assert_eq!(ends(&follower), (5, 5));
     follows(&follower, 1, 2, &[1, 2]);
+    let from = follower.partition.fetch_from(NodeId(1), LeaderEpoch(2)).unwrap();
     let end = EpochEnd { epoch: LeaderEpoch(1), end: Offset(5) };
-    follower.partition.diverged(NodeId(1), LeaderEpoch(2), end).unwrap();
+    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end).unwrap();
     assert_eq!(ends(&follower), (5, 5));
     let end = EpochEnd { epoch: LeaderEpoch(1), end: Offset(2) };
-    follower.partition.diverged(NodeId(1), LeaderEpoch(2), end).unwrap();
+    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end).unwrap();
     // The batch of five goes as a whole; the watermark is clamped to the new end, after the cut.
     assert_eq!(ends(&follower), (0, 0));
 }
