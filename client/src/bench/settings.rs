@@ -9,7 +9,7 @@ use crate::config;
 
 /// Payload bytes that a producer at full speed may have without an answer. Enough to keep every
 /// broker busy; more would only make each record wait longer in the client's own queue.
-pub(super) const OPEN_BYTES: usize = 8 << 20;
+pub(super) const OPEN_BYTES: usize = 4 << 20;
 /// Fewest and most records that this makes.
 const OPEN_RECORDS: (usize, usize) = (16, 90_000);
 /// Largest batch of a producer at full speed.
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn open_records_fit_into_the_clients_queue() {
-        assert_eq!(open_records(1 << 10), 8192);
+        assert_eq!(open_records(1 << 10), 4096);
         assert_eq!(open_records(1), 90_000);
         assert_eq!(open_records(0), 90_000);
         assert_eq!(open_records(1_000_000), 16);
