@@ -35,7 +35,9 @@ const TOPIC_LIMIT: Duration = Duration::from_secs(60);
 /// What one size was produced with is read again and again until so much time was measured: little
 /// of it can be read in a few dozen milliseconds.
 const CONSUME_ENOUGH: Duration = Duration::from_secs(2);
-/// Longest time for that.
+/// Longest time for that, unless a single time takes longer.
+const CONSUME_AT_MOST: Duration = Duration::from_secs(10);
+/// Longest time to read it once.
 const CONSUME_LIMIT: Duration = Duration::from_secs(120);
 /// The topic of the cold start.
 const START_TOPIC: &str = "bench-start";
@@ -328,7 +330,12 @@ async fn consume(topic: BenchTopic, acked: Option<&u64>) -> Result<Numbers, Stri
     let Some(at_least) = acked else {
         return Err("nothing was produced that could be read".to_owned());
     };
-    let how = ReadBack { at_least: *at_least, enough: CONSUME_ENOUGH, limit: CONSUME_LIMIT };
+    let how = ReadBack {
+        at_least: *at_least,
+        enough: CONSUME_ENOUGH,
+        at_most: CONSUME_AT_MOST,
+        limit: CONSUME_LIMIT,
+    };
     let read = load::consume(topic, how).await.map_err(|error| error.to_string())?;
     let seconds = read.took.as_secs_f64();
     if seconds <= 0.0 {
