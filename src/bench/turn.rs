@@ -100,8 +100,8 @@ impl<'a> TurnOf<'a> {
                 let known =
                     taken.iter().any(|known| known.measure == measure && known.case == case);
                 if !known {
-                    let taken_so_far = Taken::Failed { reason: reason.clone() };
-                    taken.push(Measurement { measure, case, taken: taken_so_far });
+                    let failed = Taken::Failed { reason: reason.clone() };
+                    taken.push(Measurement { measure, case, taken: failed });
                 }
             }
         }
@@ -128,7 +128,7 @@ impl<'a> TurnOf<'a> {
                     died = cluster.first_exit() => {
                         let cases = step.work.cases(self.plan);
                         self.keep(*step, cases.into_iter().map(|case| (case, Err(died.clone()))));
-                        return Err("a broker had died before".to_owned());
+                        return Err(once("a broker had died before", step.reported, &died));
                     }
                 }
             };
@@ -174,9 +174,7 @@ impl<'a> TurnOf<'a> {
         };
         self.keep(step, Work::Start.cases(self.plan).into_iter().zip([result]));
         let (cluster, _) = up.map_err(|failure| {
-            let said = "the cluster was not ready in this turn";
-            // Once is enough.
-            if step.reported { said.to_owned() } else { format!("{said}: {failure}") }
+            once("the cluster was not ready in this turn", step.reported, &failure.message)
         })?;
         let _ = self.facts.set(facts(&cluster).await);
         Ok(cluster)
@@ -321,6 +319,11 @@ impl<'a> TurnOf<'a> {
             taken.push(Measurement { measure, case, taken: result.into() });
         }
     }
+}
+
+/// Why all later steps failed: `said`, with the details where no step before told them.
+fn once(said: &str, is_told: bool, details: &str) -> String {
+    if is_told { said.to_owned() } else { format!("{said}: {details}") }
 }
 
 /// By size, how many records were acknowledged.
