@@ -32,6 +32,8 @@ pub(crate) enum Command {
     /// Bring a cluster up to work with by hand, look at it, and take it down.
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Run one node of the in-repo broker, until it is told to stop.
+    Broker(BrokerArgs),
     /// Build the images of the docker backend.
     #[command(subcommand)]
     Image(ImageCommand),
@@ -67,8 +69,8 @@ pub(crate) enum BackendChoice {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct ClusterArgs {
-    /// System under test: kafka, or kafka:VERSION.
-    #[arg(long, default_value = "kafka", value_name = "NAME[:VERSION]")]
+    /// System under test: highwater (the in-repo broker), kafka, or kafka:VERSION.
+    #[arg(long, default_value = "highwater", value_name = "NAME[:VERSION]")]
     pub(crate) system: String,
     /// Where the nodes live.
     #[arg(long, value_enum, default_value_t)]
@@ -420,10 +422,18 @@ pub(crate) enum ImageCommand {
     Build(ImageBuildArgs),
 }
 
+/// Arguments of `broker`.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArgs {
+    /// Its configuration: Java properties under Kafka's names; see docs/broker.md.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+}
+
 /// Arguments of `image build`.
 #[derive(Debug, Args)]
 pub(crate) struct ImageBuildArgs {
-    /// System to build for: kafka, or kafka:VERSION.
+    /// System to build for: highwater, kafka, or kafka:VERSION.
     #[arg(long, default_value = "kafka", value_name = "NAME[:VERSION]")]
     pub(crate) system: String,
     /// Use this unpacked Kafka distribution (a folder with libs/) instead of resolving one.

@@ -17,7 +17,7 @@ use crate::exit::Failure;
 /// What is under test and where it lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClusterPlan {
-    /// `kafka`.
+    /// `highwater` or `kafka`.
     pub(crate) system: String,
     /// Version of the system.
     pub(crate) version: String,
@@ -87,6 +87,11 @@ impl ClusterPlan {
                     "{name} {value}: from {least} to {most} are possible"
                 )));
             }
+        }
+        if system != "kafka" && args.kafka_image.is_some() {
+            return Err(Failure::usage(
+                "--kafka-image says where Kafka comes from; it needs --system kafka",
+            ));
         }
         if args.kafka_image.is_some() && args.backend != BackendChoice::Docker {
             return Err(Failure::usage(
@@ -167,14 +172,26 @@ pub(crate) fn fresh_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 11
 }
 
-/// `kafka` or `kafka:4.1.1`.
+/// `highwater`, `kafka` or `kafka:4.1.1`.
 pub(crate) fn parse_system(text: &str) -> Result<(String, String), Failure> {
-    let (name, version) = text.split_once(':').unwrap_or((text, cluster::kafka::DEFAULT_VERSION));
-    if name != "kafka" {
-        return Err(Failure::usage(format!(
-            "there is no system `{name}`; there is kafka (or kafka:VERSION)"
-        )));
-    }
+    let (name, version) = match text.split_once(':') {
+        Some((name, version)) => (name, Some(version)),
+        None => (text, None),
+    };
+    let version = match (name, version) {
+        ("highwater", None) => env!("CARGO_PKG_VERSION"),
+        ("highwater", Some(_)) => {
+            return Err(Failure::usage(format!(
+                "--system {text}: the in-repo broker is this very program and has no other version"
+            )));
+        }
+        ("kafka", version) => version.unwrap_or(cluster::kafka::DEFAULT_VERSION),
+        _ => {
+            return Err(Failure::usage(format!(
+                "there is no system `{name}`; there are highwater and kafka (or kafka:VERSION)"
+            )));
+        }
+    };
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
     if version.is_empty() || !version.chars().all(legal) {
         return Err(Failure::usage(format!(
@@ -432,8 +449,10 @@ mod tests {
         assert!(refused("--rate 0").contains("above 0"));
         assert!(refused("--replication-factor 4").contains("with 3 brokers, from 1 to 3"));
         assert!(refused("--brokers 0").contains("from 1 to 60"));
-        assert!(refused("--system rabbit").contains("there is kafka"));
+        assert!(refused("--system rabbit").contains("there are highwater and kafka"));
         assert!(refused("--system kafka:").contains("is not a version"));
+        assert!(refused("--system highwater:1").contains("no other version"));
+        assert!(refused("--kafka-image a/b:1").contains("needs --system kafka"));
         assert!(refused("--workload bank").contains("there is queue"));
         assert!(refused("--system-config acks").contains("write KEY=VALUE"));
         assert!(refused("--system-config a=1 --system-config a=2").contains("given twice"));
@@ -446,7 +465,7 @@ mod tests {
         assert!(refused("--name ../x").contains("use letters"));
         assert!(refused("--name latest").contains("not `latest`"));
         assert!(refused("--nemesis-script ;").contains("holds no step"));
-        assert!(refused("--kafka-image a/b:1").contains("needs --backend docker"));
+        assert!(refused("--system kafka --kafka-image a/b:1").contains("needs --backend docker"));
         assert!(refused("--idempotence true --acks 1").contains("acks=all"));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn run_report(run: &RunDir, test: &TestFile, verdict: &Verdict) -> St
         report,
         "{} {} on {}, {} brokers{}, workload {}, seed {}",
         plan.cluster.system,
-        test.versions.get("kafka").unwrap_or(&plan.cluster.version),
+        test.versions.get(&plan.cluster.system).unwrap_or(&plan.cluster.version),
         plan.cluster.backend,
         plan.cluster.brokers,
         match plan.cluster.controllers {

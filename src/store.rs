@@ -107,9 +107,10 @@ impl RunDir {
 }
 
 impl RunDir {
-    /// Removes the nodes' data and scratch folders: the history says all that matters of a run
-    /// that was valid.
+    /// Removes the nodes' data and scratch folders, and the program that they ran: the history
+    /// says all that matters of a run that was valid.
     pub(crate) fn remove_data(&self) {
+        let _ = fs::remove_dir_all(self.0.join("program"));
         for node in folders(&self.0).unwrap_or_default() {
             for part in ["data", "tmp"] {
                 // What stays costs disk space, nothing else.

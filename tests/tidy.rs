@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("nemesis", &["cluster", "history"]),
     ("replication", &[]),
     ("broker", &["replication"]),
-    ("highwater", &["checkers", "client", "cluster", "history", "nemesis", "workloads"]),
+    ("highwater", &["broker", "checkers", "client", "cluster", "history", "nemesis", "workloads"]),
 ];
 
 fn root() -> &'static Path {

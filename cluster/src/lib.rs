@@ -3,6 +3,7 @@
 pub mod backend;
 mod cluster;
 pub mod docker;
+pub mod highwater;
 pub mod kafka;
 pub mod namespaces;
 mod netns;
@@ -10,10 +11,11 @@ pub mod network;
 pub mod node;
 pub mod probe;
 mod proc_stat;
+mod server_properties;
 mod system;
 
 pub use backend::{Backend, BackendError, Output, Signal, Status};
 pub use cluster::{Cluster, KILL_DEADLINE};
 pub use node::{Launch, NodeName, NodeSpec, Role};
 pub use proc_stat::start_ticks;
-pub use system::{System, SystemError};
+pub use system::{System, SystemError, SystemOptions};

@@ -8,6 +8,15 @@ use thiserror::Error;
 use crate::backend::BackendError;
 use crate::node::{Launch, NodeName, NodeSpec};
 
+/// What a user may choose about a cluster's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemOptions {
+    /// Settings of every node that win over all others.
+    pub overrides: BTreeMap<String, String>,
+    /// Keep Kafka's own time-outs.
+    pub stock_timeouts: bool,
+}
+
 /// A Kafka-compatible system, described so that any backend can run it.
 pub trait System: Send + Sync {
     /// `kafka`.

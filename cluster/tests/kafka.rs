@@ -17,7 +17,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cluster::kafka::{DEFAULT_VERSION, Distribution, FAULT_FRIENDLY, Kafka, KafkaOptions};
+use cluster::SystemOptions;
+use cluster::kafka::{DEFAULT_VERSION, Distribution, FAULT_FRIENDLY, Kafka};
 use cluster::namespaces::{Namespaces, sandbox};
 use cluster::probe::{self, End, TopicSpec};
 use cluster::{Backend, Cluster, NodeName, NodeSpec, Role};
@@ -73,7 +74,7 @@ fn run(distribution: Distribution, roles: &'static [Role], case: Case) -> Result
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let backend: Arc<dyn Backend> = Arc::new(Namespaces::new());
-        let options = KafkaOptions {
+        let options = SystemOptions {
             overrides: [("num.recovery.threads.per.data.dir".into(), "3".into())].into(),
             stock_timeouts: false,
         };

@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod bench;
+mod broker;
 mod cluster;
 mod image;
 mod lists;
@@ -22,6 +23,7 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Test(args) => test::test(&args),
+        Command::Broker(args) => broker::broker(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
         Command::Bench(args) => bench::bench(&args),

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupts;
 use crate::plan::Plan;
 use crate::report::run_report;
-use crate::run::{Ended, Prepared, prepare, run_test};
+use crate::run::{Ended, Prepared, PreparedSystem, prepare, run_test};
 use crate::store::{RunDir, TestFile, now_text};
 
 /// Runs a test from the command line to its verdict.
@@ -76,10 +76,14 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
 fn versions(prepared: &Prepared) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::from([
         ("highwater".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-        ("kafka".to_owned(), prepared.distribution.version.clone()),
         ("librdkafka".to_owned(), client::librdkafka_version()),
     ]);
-    if prepared.image.is_none()
+    let kafka = matches!(prepared.system, PreparedSystem::Kafka(_));
+    if kafka {
+        versions.insert("kafka".to_owned(), prepared.system.version().to_owned());
+    }
+    if kafka
+        && prepared.image.is_none()
         && let Ok((path, version)) = java_for()
     {
         versions.insert("java".to_owned(), format!("{version} ({})", path.display()));

@@ -1,16 +1,18 @@
 //! From a plan to a cluster that is ready.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use cluster::docker::{
     Docker, Engine, ImageChoice, Lifetime, Sweep, ensure_image, remove_leftovers,
 };
-use cluster::kafka::{Distribution, DistributionError, Kafka, KafkaOptions};
+use cluster::highwater::{Highwater, Program};
+use cluster::kafka::{Distribution, DistributionError, Kafka};
 use cluster::namespaces::Namespaces;
 use cluster::probe::{self, TopicSpec};
-use cluster::{Backend, BackendError, Cluster};
+use cluster::{Backend, BackendError, Cluster, System, SystemOptions};
 use history::Key;
 use tracing::info;
 
@@ -21,10 +23,29 @@ use crate::plan::ClusterPlan;
 /// network to fetch anything from.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// Kafka and a Java, as the nodes see them.
-    pub(crate) distribution: Distribution,
+    /// What is under test.
+    pub(crate) system: PreparedSystem,
     /// The image, for containers.
     pub(crate) image: Option<ImageChoice>,
+}
+
+/// A system, as the nodes see it.
+#[derive(Clone, Debug)]
+pub(crate) enum PreparedSystem {
+    /// Kafka and a Java.
+    Kafka(Distribution),
+    /// This very program.
+    Highwater(PathBuf),
+}
+
+impl PreparedSystem {
+    /// Its version, as far as that is known.
+    pub(crate) fn version(&self) -> &str {
+        match self {
+            Self::Kafka(distribution) => &distribution.version,
+            Self::Highwater(_) => env!("CARGO_PKG_VERSION"),
+        }
+    }
 }
 
 /// Checks the machine and gets hold of the system; blocks. Called again inside the sandbox, where
@@ -33,20 +54,70 @@ pub(crate) struct Prepared {
 /// # Errors
 /// Unavailable, with what to install.
 pub(crate) fn prepare(plan: &ClusterPlan) -> Result<Prepared, Failure> {
+    let in_namespaces = plan.backend == "namespaces";
+    if in_namespaces {
+        crate::preflight::namespaces()?;
+    }
+    if plan.system == "highwater" {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::internal(format!("this program cannot find itself: {error}"))
+        })?;
+        let image = (!in_namespaces).then(|| ImageChoice::Highwater(program.clone()));
+        return Ok(Prepared { system: PreparedSystem::Highwater(program), image });
+    }
     let mut told = |text: &str| info!("{text}");
     let unavailable = |error: DistributionError| Failure::unavailable(error.to_string());
-    if plan.backend == "namespaces" {
-        crate::preflight::namespaces()?;
+    if in_namespaces {
         let distribution =
             Distribution::resolve(&plan.version, plan.kafka_home.as_deref(), &mut told)
                 .map_err(unavailable)?;
-        return Ok(Prepared { distribution, image: None });
+        return Ok(Prepared { system: PreparedSystem::Kafka(distribution), image: None });
     }
     let image = match &plan.kafka_image {
         Some(image) => ImageChoice::Named(image.clone()),
         None => ImageChoice::Kafka(plan.version.clone()),
     };
-    Ok(Prepared { distribution: Distribution::in_image(&plan.version), image: Some(image) })
+    let system = PreparedSystem::Kafka(Distribution::in_image(&plan.version));
+    Ok(Prepared { system, image: Some(image) })
+}
+
+/// The system with the plan's choices; the in-repo broker's program is put beside the nodes, so
+/// that what restarts is what started, whatever is built meanwhile.
+fn system_of(
+    prepared: Prepared,
+    plan: &ClusterPlan,
+    dir: &Path,
+    seed: u64,
+) -> Result<Box<dyn System>, Failure> {
+    let options = SystemOptions {
+        overrides: plan.system_config.clone(),
+        stock_timeouts: plan.stock_timeouts,
+    };
+    Ok(match prepared.system {
+        PreparedSystem::Kafka(distribution) => Box::new(Kafka::new(distribution, options, seed)),
+        PreparedSystem::Highwater(program) => {
+            let program = match prepared.image {
+                Some(_) => Program::InImage,
+                None => Program::OnHost(put_beside(&program, dir)?),
+            };
+            Box::new(Highwater::new(program, &plan.version, options, seed))
+        }
+    })
+}
+
+fn put_beside(program: &Path, dir: &Path) -> Result<PathBuf, Failure> {
+    let folder = dir.join("program");
+    let place = folder.join("highwater");
+    fs::create_dir_all(&folder)
+        .and_then(|()| match fs::hard_link(program, &place) {
+            // Another file system, or not ours to link.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                fs::copy(program, &place).map(drop)
+            }
+            _ => Ok(()),
+        })
+        .map_err(|error| Failure::unavailable(format!("{}: {error}", place.display())))?;
+    Ok(place)
 }
 
 /// What [`bring_up`] needs to know.
@@ -80,9 +151,7 @@ pub(crate) async fn bring_up(
         None => Arc::new(Namespaces::new()),
         Some(choice) => Arc::new(containers(choice, dir, lifetime).await?),
     };
-    let options =
-        KafkaOptions { overrides: plan.system_config.clone(), stock_timeouts: plan.stock_timeouts };
-    let system = Box::new(Kafka::new(prepared.distribution, options, seed));
+    let system = system_of(prepared, plan, dir, seed)?;
     let keys = keys_of(topics);
     let begun = Instant::now();
     let cluster = Cluster::create(system, backend, &plan.roles(), dir, keys.clone())

@@ -4,6 +4,6 @@ mod bring_up;
 mod judge;
 mod phases;
 
-pub(crate) use bring_up::{BringUp, Prepared, bring_up, prepare, run_id};
+pub(crate) use bring_up::{BringUp, Prepared, PreparedSystem, bring_up, prepare, run_id};
 pub(crate) use judge::judge;
 pub(crate) use phases::{Ended, run_test};

@@ -52,11 +52,16 @@ const COMMAND_LINES: &[Case] = &[
         64,
         &["/nowhere/at/all", "No such file"],
     ),
-    ("image_without_docker", "test --kafka-image apache/kafka:4.1.1", 64, &["--backend docker"]),
+    (
+        "image_without_docker",
+        "test --system kafka --kafka-image apache/kafka:4.1.1",
+        64,
+        &["--backend docker"],
+    ),
     ("bad_topic", "test --topics a/b", 64, &["`a/b` is not a topic name"]),
     (
         "home_without_kafka",
-        "test --kafka-home /usr",
+        "test --system kafka --kafka-home /usr",
         69,
         &["--kafka-home", "Maven", "--kafka-image"],
     ),
@@ -125,7 +130,7 @@ fn path_with(folder: &Path, programs: &[&str]) -> String {
 fn no_java() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = path_with(folder.path(), &["ip", "iptables", "unshare", "true"]);
-    let output = run(&["test"], &[("PATH", &path), ("JAVA_HOME", "/nowhere")]);
+    let output = run(&["test", "--system", "kafka"], &[("PATH", &path), ("JAVA_HOME", "/nowhere")]);
     refused(&output, 69, &["java", "apt-get install openjdk-17-jre-headless"]);
 }
 
@@ -133,7 +138,10 @@ fn no_maven() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = path_with(folder.path(), &["ip", "iptables", "unshare", "true", "java"]);
     let cache = folder.path().join("cache");
-    let output = run(&["test"], &[("PATH", &path), ("XDG_CACHE_HOME", &cache.to_string_lossy())]);
+    let output = run(
+        &["test", "--system", "kafka"],
+        &[("PATH", &path), ("XDG_CACHE_HOME", &cache.to_string_lossy())],
+    );
     refused(&output, 69, &["mvn", "--kafka-home", "KAFKA_HOME", "--kafka-image"]);
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn everything_is_measured_and_written_down() {
     let output = highwater(&[
         "bench",
         "--systems",
-        "kafka",
+        "highwater",
         "--rounds",
         "1",
         "--sizes",
@@ -45,7 +45,7 @@ pub(crate) fn everything_is_measured_and_written_down() {
     assert_eq!(printed, written, "standard output and --out differ");
     assert_eq!(written["plan"]["seed"], 5);
     assert!(written["machine"]["cores"].as_u64().expect("a number") > 0);
-    assert_eq!(written["systems"]["kafka"]["settings"]["n1"]["min.insync.replicas"], "2");
+    assert_eq!(written["systems"]["highwater"]["settings"]["n1"]["min.insync.replicas"], "2");
     every_case_has_numbers(&written);
     every_number_is_summed_up(&written);
     assert!(processes_naming(&results).is_empty(), "a process is left");
@@ -85,7 +85,7 @@ fn every_case_has_numbers(written: &Value) {
 fn every_number_is_summed_up(written: &Value) {
     for row in written["summary"].as_array().expect("rows") {
         let system = &row["systems"][0];
-        assert_eq!(system["system"], "kafka");
+        assert_eq!(system["system"], "highwater");
         assert_eq!(system["failed_rounds"], 0);
         assert_eq!(system["spread"]["values"], 1, "{row}");
         assert!(row["ratios"].as_array().expect("ratios").is_empty(), "with nobody to compare");
@@ -99,7 +99,7 @@ pub(crate) fn what_fails_is_told_with_its_reason() {
     let output = highwater(&[
         "bench",
         "--systems",
-        "kafka",
+        "highwater",
         "--rounds",
         "1",
         "--only",
@@ -111,8 +111,11 @@ pub(crate) fn what_fails_is_told_with_its_reason() {
     ]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("round 1, kafka, start cold: "), "{table}");
-    assert!(table.contains("round 1, kafka, latency 500/s: the cluster was not ready"), "{table}");
+    assert!(table.contains("round 1, highwater, start cold: "), "{table}");
+    assert!(
+        table.contains("round 1, highwater, latency 500/s: the cluster was not ready"),
+        "{table}"
+    );
 }
 
 /// An interrupt ends the bench in any phase, keeps what was measured, and leaves nothing.
@@ -121,7 +124,7 @@ pub(crate) fn an_interrupt_leaves_nothing_behind() {
     let results = folder.path().canonicalize().expect("a path");
     let log = results.join("stderr.log");
     let child = Command::new(PROGRAM)
-        .args(["bench", "--systems", "kafka", "--rounds", "2", "--sizes", "1KiB"])
+        .args(["bench", "--systems", "highwater", "--rounds", "2", "--sizes", "1KiB"])
         .args(["--only", "start,produce", "--duration", "60s", "--results"])
         .arg(&results)
         .stdin(Stdio::null())
@@ -141,7 +144,7 @@ pub(crate) fn an_interrupt_leaves_nothing_behind() {
     let told = fs::read_to_string(&log).expect("its log");
     assert_eq!(output.status.code(), Some(2), "{told}");
     let table = fs::read_to_string(results.join("stdout.log")).expect("its output");
-    assert!(table.contains("round 1, kafka, produce 1KiB: interrupted"), "{table}");
+    assert!(table.contains("round 1, highwater, produce 1KiB: interrupted"), "{table}");
     assert!(table.contains("first process to acks=all write"), "{table}");
     eventually("every process of the bench to be gone", || {
         processes_naming(&results.display().to_string()).is_empty()

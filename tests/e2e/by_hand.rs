@@ -3,10 +3,12 @@
 use crate::driver::{eventually, highwater, processes_naming, said};
 
 /// Up, a look, a command inside, down.
-pub(crate) fn up_status_exec_down(backend: &str) {
+pub(crate) fn up_status_exec_down(system: &str, backend: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().canonicalize().expect("a path");
-    let up = highwater(&["cluster", "up", "--backend", backend, "--dir", &dir.to_string_lossy()]);
+    let here = dir.to_string_lossy();
+    let up = ["cluster", "up", "--system", system, "--backend", backend, "--dir", &here];
+    let up = highwater(&up);
     assert_eq!(up.status.code(), Some(0), "{}", said(&up));
     let twice = highwater(&["cluster", "up", "--backend", backend]);
     assert_eq!(twice.status.code(), Some(64), "{}", said(&twice));

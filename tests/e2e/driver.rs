@@ -37,13 +37,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts `highwater test` with a short, gentle load and these arguments.
-    pub(crate) fn start(results: &Path, arguments: &[&str]) -> Self {
+    /// Starts `highwater test` of `system` with a short, gentle load and these arguments.
+    pub(crate) fn start(system: &str, results: &Path, arguments: &[&str]) -> Self {
         let mut child = Command::new(PROGRAM)
             .arg("test")
             .arg("--results")
             .arg(results)
-            .args(["--rate", "300", "--seed", "5"])
+            .args(["--system", system, "--rate", "300", "--seed", "5"])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -39,11 +39,12 @@ pub(crate) const PHASES: [Phase; 3] = [
 ];
 
 /// Interrupts a run in `phase` and looks at what stays.
-pub(crate) fn case(backend: &'static str, phase: Phase, signal: &str) {
+pub(crate) fn case(system: &str, backend: &str, phase: Phase, signal: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().canonicalize().expect("a path");
     let limit = if phase.name == "reading_back" { "3s" } else { "60s" };
     let mut run = Running::start(
+        system,
         &results,
         &[
             "--backend",
@@ -81,7 +82,8 @@ pub(crate) fn case(backend: &'static str, phase: Phase, signal: &str) {
 pub(crate) fn twice_ends_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().canonicalize().expect("a path");
-    let mut run = Running::start(&results, &["--time-limit", "60s", "--nemesis", "none"]);
+    let mut run =
+        Running::start("highwater", &results, &["--time-limit", "60s", "--nemesis", "none"]);
     run.await_log("ready after");
     run.signal("SIGINT");
     run.await_log("interrupted: healing");

@@ -12,6 +12,7 @@
 mod bad_input;
 mod bench;
 mod by_hand;
+mod clients;
 mod driver;
 mod interrupted;
 mod needs;
@@ -19,62 +20,65 @@ mod runs;
 
 use libtest_mimic::{Arguments, Trial};
 
-use needs::Need::{Docker, Kafka, Namespaces, Root};
+use needs::Need::{Docker, Kafka, Kcat, Namespaces, Root};
 
 fn main() {
     let mut trials = bad_input::trials();
-    let mut add = |name: &str, needs: &'static [needs::Need], case: fn()| {
-        trials.push(needs::trial(name, needs, case));
-    };
-    add("runs::namespaces_are_valid_and_judged_alike_later", &[Kafka, Namespaces], || {
-        runs::valid_and_judged_alike_later("namespaces");
-    });
-    add("runs::docker_is_valid_and_judged_alike_later", &[Kafka, Docker], || {
-        runs::valid_and_judged_alike_later("docker");
-    });
-    add("runs::works_without_root", &[Kafka, Namespaces, Root], runs::works_without_root);
-    add("runs::separate_controllers", &[Kafka, Namespaces], runs::separate_controllers);
-    add(
-        "runs::an_unclean_election_loses_acknowledged_writes",
-        &[Kafka, Namespaces],
-        runs::an_unclean_election_loses_acknowledged_writes,
-    );
-    add(
-        "bench::everything_is_measured_and_written_down",
-        &[Kafka, Namespaces],
-        bench::everything_is_measured_and_written_down,
-    );
-    add(
-        "bench::what_fails_is_told_with_its_reason",
-        &[Kafka, Namespaces],
-        bench::what_fails_is_told_with_its_reason,
-    );
-    add(
-        "bench::an_interrupt_leaves_nothing_behind",
-        &[Kafka, Namespaces],
-        bench::an_interrupt_leaves_nothing_behind,
-    );
+    for system in ["highwater", "kafka"] {
+        let mut on = |name: &str, needs: &[needs::Need], case: fn(&str)| {
+            // The in-repo broker needs nothing but a place to run in.
+            let needs = needs.iter().copied().filter(|need| *need != Kafka || system == "kafka");
+            let name = format!("runs::{system}_{name}");
+            trials.push(needs::trial(&name, &needs.collect::<Vec<_>>(), move || case(system)));
+        };
+        on("in_namespaces_is_valid_and_judged_alike_later", &[Kafka, Namespaces], |system| {
+            runs::valid_and_judged_alike_later(system, "namespaces");
+        });
+        on("in_docker_is_valid_and_judged_alike_later", &[Kafka, Docker], |system| {
+            runs::valid_and_judged_alike_later(system, "docker");
+        });
+        on("works_without_root", &[Kafka, Namespaces, Root], runs::works_without_root);
+        on("separate_controllers", &[Kafka, Namespaces], runs::separate_controllers);
+        on(
+            "an_unclean_election_loses_acknowledged_writes",
+            &[Kafka, Namespaces],
+            runs::an_unclean_election_loses_acknowledged_writes,
+        );
+    }
+    for (name, case) in [
+        (
+            "bench::everything_is_measured_and_written_down",
+            bench::everything_is_measured_and_written_down as fn(),
+        ),
+        ("bench::what_fails_is_told_with_its_reason", bench::what_fails_is_told_with_its_reason),
+        ("bench::an_interrupt_leaves_nothing_behind", bench::an_interrupt_leaves_nothing_behind),
+    ] {
+        trials.push(needs::trial(name, &[Namespaces], case));
+    }
     for backend in ["namespaces", "docker"] {
-        let needs: &[needs::Need] =
-            if backend == "docker" { &[Kafka, Docker] } else { &[Kafka, Namespaces] };
+        let need = if backend == "docker" { Docker } else { Namespaces };
         for phase in interrupted::PHASES {
             for signal in phase.signals {
                 let name = format!("interrupted::{signal}_while_{}_on_{backend}", phase.name);
-                trials.push(needs::trial(&name, needs, move || {
-                    interrupted::case(backend, phase, signal);
+                trials.push(needs::trial(&name, &[need], move || {
+                    interrupted::case("highwater", backend, phase, signal);
                 }));
             }
         }
+        trials.push(needs::trial(&format!("by_hand::on_{backend}"), &[need], move || {
+            by_hand::up_status_exec_down("highwater", backend);
+        }));
     }
-    trials.push(needs::trial("interrupted::twice_ends_at_once", &[Kafka, Namespaces], || {
+    trials.push(needs::trial("interrupted::kafka_starting", &[Kafka, Namespaces], || {
+        interrupted::case("kafka", "namespaces", interrupted::PHASES[0], "SIGKILL");
+    }));
+    trials.push(needs::trial("interrupted::twice_ends_at_once", &[Namespaces], || {
         interrupted::twice_ends_at_once();
     }));
-    trials.push(needs::trial("by_hand::namespaces", &[Kafka, Namespaces], || {
-        by_hand::up_status_exec_down("namespaces");
+    trials.push(needs::trial("by_hand::kafka", &[Kafka, Namespaces], || {
+        by_hand::up_status_exec_down("kafka", "namespaces");
     }));
-    trials.push(needs::trial("by_hand::docker", &[Kafka, Docker], || {
-        by_hand::up_status_exec_down("docker");
-    }));
+    trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
     // One cluster at a time: three JVMs fill a small machine.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit();

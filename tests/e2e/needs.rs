@@ -10,6 +10,8 @@ use libtest_mimic::{Failed, Trial};
 pub(crate) enum Need {
     /// Java and Kafka's jars.
     Kafka,
+    /// kcat, a client of librdkafka's.
+    Kcat,
     /// A Docker engine that answers, with the image of Kafka.
     Docker,
     /// User namespaces, or root.
@@ -22,6 +24,7 @@ impl Need {
     const fn name(self) -> &'static str {
         match self {
             Self::Kafka => "kafka",
+            Self::Kcat => "kcat",
             Self::Docker => "docker",
             Self::Namespaces => "namespaces",
             Self::Root => "root",
@@ -30,11 +33,13 @@ impl Need {
 
     /// Why it is missing and what to do; `None` where it is there. Looked at once.
     fn missing(self) -> Option<&'static str> {
-        static SEEN: [OnceLock<Option<String>>; 4] = [const { OnceLock::new() }; 4];
+        static SEEN: [OnceLock<Option<String>>; 5] = [const { OnceLock::new() }; 5];
         SEEN[self as usize]
             .get_or_init(|| match self {
                 Self::Kafka => (!works("java", &["-version"]) || !works("mvn", &["--version"]))
                     .then(|| "Java 17 and Maven are needed; apt-get install openjdk-17-jre-headless maven".into()),
+                Self::Kcat => (!works("kcat", &["-V"]))
+                    .then(|| "kcat is needed; apt-get install kcat".into()),
                 Self::Docker => said("docker"),
                 Self::Namespaces => said("namespaces"),
                 Self::Root => (!works("sh", &["-c", "[ $(id -u) = 0 ]"]))
@@ -67,11 +72,7 @@ fn said(backend: &str) -> Option<String> {
 }
 
 /// A trial that is shown as ignored, or fails, where something is missing.
-pub(crate) fn trial(
-    name: &str,
-    needs: &'static [Need],
-    case: impl FnOnce() + Send + 'static,
-) -> Trial {
+pub(crate) fn trial(name: &str, needs: &[Need], case: impl FnOnce() + Send + 'static) -> Trial {
     let missing = needs.iter().find_map(|need| Some((*need, need.missing()?)));
     let Some((need, reason)) = missing else {
         return Trial::test(name.to_owned(), move || {

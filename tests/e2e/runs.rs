@@ -10,12 +10,13 @@ use serde_json::Value;
 use crate::driver::{PROGRAM, Running, highwater, json, said};
 
 /// Kill, pause and partition, each felt by clients; the verdict is valid, and `check` agrees.
-pub(crate) fn valid_and_judged_alike_later(backend: &str) {
+pub(crate) fn valid_and_judged_alike_later(system: &str, backend: &str) {
     let results = tempfile::tempdir().expect("a folder");
     // Each lasts longer than a send waits for its answer (3 s) and strikes a leader.
     let script = "2s pause leader as p; 8s heal p; 10s kill leader as k; 16s heal k; \
                   18s partition clients-from-leader as c; 24s heal c";
     let run = Running::start(
+        system,
         results.path(),
         &["--backend", backend, "--time-limit", "25s", "--nemesis-script", script],
     );
@@ -71,26 +72,23 @@ fn files_are_complete(results: &Path) {
 }
 
 /// The same as a user without any right.
-pub(crate) fn works_without_root() {
+pub(crate) fn works_without_root(system: &str) {
     let results = tempfile::tempdir().expect("a folder");
     fs::set_permissions(results.path(), fs::Permissions::from_mode(0o777))
         .expect("it can be opened");
     // The binary and the jars lie in folders that only root may enter.
     let program = results.path().join("highwater");
     fs::copy(PROGRAM, &program).expect("it can be copied");
-    let cache = std::env::var("XDG_CACHE_HOME")
-        .unwrap_or_else(|_| format!("{}/.cache", std::env::var("HOME").expect("HOME")));
-    let copied = Command::new("cp")
-        .args([
-            "-r",
-            &format!("{cache}/highwater"),
-            &results.path().join("cache").to_string_lossy(),
-        ])
-        .status();
-    assert!(copied.expect("cp runs").success(), "the cache could not be copied");
     fs::create_dir(results.path().join("xdg")).expect("a folder");
-    fs::rename(results.path().join("cache"), results.path().join("xdg/highwater"))
-        .expect("it moves");
+    if system == "kafka" {
+        let cache = std::env::var("XDG_CACHE_HOME")
+            .unwrap_or_else(|_| format!("{}/.cache", std::env::var("HOME").expect("HOME")));
+        let copied = Command::new("cp")
+            .args(["-r", &format!("{cache}/highwater")])
+            .arg(results.path().join("xdg/highwater"))
+            .status();
+        assert!(copied.expect("cp runs").success(), "the cache could not be copied");
+    }
     let opened =
         Command::new("chmod").args(["-R", "a+rwX", &results.path().to_string_lossy()]).status();
     assert!(opened.expect("chmod runs").success());
@@ -99,6 +97,8 @@ pub(crate) fn works_without_root() {
         .arg(&program)
         .args([
             "test",
+            "--system",
+            system,
             "--rate",
             "300",
             "--seed",
@@ -119,9 +119,10 @@ pub(crate) fn works_without_root() {
 }
 
 /// Three brokers and a quorum of their own.
-pub(crate) fn separate_controllers() {
+pub(crate) fn separate_controllers(system: &str) {
     let results = tempfile::tempdir().expect("a folder");
     let run = Running::start(
+        system,
         results.path(),
         &[
             "--brokers",
@@ -147,13 +148,14 @@ pub(crate) fn separate_controllers() {
     assert_eq!(test["settings"]["n1"]["process.roles"], "broker");
 }
 
-/// A true positive on Kafka as it is: the followers miss writes that the leader acknowledges
+/// A true positive on a system as it is: the followers miss writes that the leader acknowledges
 /// alone, then one of them is elected without having them.
-pub(crate) fn an_unclean_election_loses_acknowledged_writes() {
+pub(crate) fn an_unclean_election_loses_acknowledged_writes(system: &str) {
     let results = tempfile::tempdir().expect("a folder");
     let script =
         "2s kill followers:orders-0 as f; 12s kill leader:orders-0 as l; 13s heal f; 28s heal l";
     let run = Running::start(
+        system,
         results.path(),
         &[
             "--brokers",

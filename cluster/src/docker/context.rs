@@ -12,6 +12,8 @@ use tar::{Builder, EntryType, Header, HeaderMode};
 pub(super) enum Entry<'a> {
     /// A file of this name with this text.
     Text(&'a str, &'a str),
+    /// A file that may be executed, under this name.
+    Program(&'a str, &'a Path),
     /// The files of a folder, under this name.
     Folder(&'a str, &'a Path),
 }
@@ -29,6 +31,14 @@ pub(super) fn write(entries: &[Entry<'_>]) -> io::Result<File> {
                 header.set_mode(0o644);
                 header.set_size(text.len() as u64);
                 tar.append_data(&mut header, name, text.as_bytes())?;
+            }
+            Entry::Program(name, path) => {
+                let mut file = File::open(path)?;
+                let mut header = Header::new_gnu();
+                header.set_entry_type(EntryType::Regular);
+                header.set_mode(0o755);
+                header.set_size(file.metadata()?.len());
+                tar.append_data(&mut header, name, &mut file)?;
             }
             Entry::Folder(name, folder) => {
                 for path in files_of(folder)? {

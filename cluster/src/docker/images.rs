@@ -1,4 +1,4 @@
-//! Images: what there is, and the one of stock Kafka.
+//! Images: what there is, the one of stock Kafka, and the one of the in-repo broker.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,10 @@ use super::engine_error::EngineError;
 use super::labels::RECIPE;
 use crate::backend::BackendError;
 
-const DOCKERFILE: &str = include_str!("../../../docker/kafka/Dockerfile");
+const KAFKA_DOCKERFILE: &str = include_str!("../../../docker/kafka/Dockerfile");
+const BROKER_DOCKERFILE: &str = include_str!("../../../docker/broker/Dockerfile");
+/// The name of the in-repo broker's image. It holds whatever program was run last.
+const BROKER_TAG: &str = "highwater-broker:latest";
 /// A step of a build may be silent for long; one that is silent for longer is stuck.
 pub(super) const BUILD_SILENCE: Duration = Duration::from_secs(300);
 /// A registry that does not answer for so long does not answer.
@@ -33,6 +36,8 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 pub enum ImageChoice {
     /// The one of stock Kafka that [`build_images`] makes, by Kafka's version.
     Kafka(String),
+    /// The one of the in-repo broker, holding this very program.
+    Highwater(PathBuf),
     /// Any other, by name.
     Named(String),
 }
@@ -42,6 +47,7 @@ impl ImageChoice {
     pub fn reference(&self) -> String {
         match self {
             Self::Kafka(version) => format!("highwater-kafka:{version}"),
+            Self::Highwater(_) => BROKER_TAG.to_owned(),
             Self::Named(name) => name.clone(),
         }
     }
@@ -103,7 +109,8 @@ pub async fn inspect_image(
 }
 
 /// Makes sure that the engine has the image that nodes are to be made from. One that was named
-/// is pulled where it is missing; one of ours is never built here, since that takes long.
+/// is pulled where it is missing. The in-repo broker's is made anew whenever the program changed,
+/// which takes a second; one of Kafka's is never built here, since that takes long.
 ///
 /// # Errors
 /// [`BackendError::Unsupported`] that names the command which builds it.
@@ -113,10 +120,21 @@ pub async fn ensure_image(
     progress: Progress<'_>,
 ) -> Result<ImageInfo, BackendError> {
     let reference = choice.reference();
+    if let ImageChoice::Highwater(program) = choice {
+        let Some(base) = inspect_image(engine, BASE_TAG).await? else {
+            return Err(BackendError::Unsupported {
+                backend: "docker",
+                reason: format!("the engine has no image {BASE_TAG}, on which {reference} stands"),
+                remedy: "Build both once with `highwater image build --system highwater`.".into(),
+            });
+        };
+        return broker_image(engine, program, &base, progress).await;
+    }
     if let Some(info) = inspect_image(engine, &reference).await? {
         return Ok(info);
     }
     let (reason, remedy) = match choice {
+        ImageChoice::Highwater(_) => (String::new(), String::new()),
         ImageChoice::Kafka(version) => (
             format!("the engine has no image {reference}"),
             format!(
@@ -164,6 +182,58 @@ pub async fn build_images(
     let arguments = json!({ "BASE": BASE_TAG });
     build(engine, &reference, context, &arguments, &recipe, progress).await?;
     built(engine, &reference).await
+}
+
+/// Builds the base image and the image of the in-repo broker, with the program at `program`.
+///
+/// # Errors
+/// As [`build_images`].
+pub async fn build_broker_images(
+    engine: &Engine,
+    program: &Path,
+    progress: Progress<'_>,
+) -> Result<ImageInfo, BackendError> {
+    let base = base::ensure_base(engine, &BaseSource::from_environment(), progress).await?;
+    broker_image(engine, program, &base, progress).await
+}
+
+async fn broker_image(
+    engine: &Engine,
+    program: &Path,
+    base: &ImageInfo,
+    progress: Progress<'_>,
+) -> Result<ImageInfo, BackendError> {
+    let (owned, base_id) = (program.to_owned(), base.id.clone());
+    let recipe = blocking("cannot read the program", move || {
+        recipe_of(BROKER_DOCKERFILE, &[owned], &base_id)
+    })
+    .await?;
+    if let Some(info) = inspect_image(engine, BROKER_TAG).await?
+        && info.labels.get(RECIPE) == Some(&recipe)
+    {
+        return Ok(info);
+    }
+    let owned = program.to_owned();
+    let context = blocking("cannot write the build context", move || {
+        context::write(&[
+            Entry::Text("Dockerfile", BROKER_DOCKERFILE),
+            Entry::Program("highwater", &owned),
+        ])
+    })
+    .await?;
+    let arguments = json!({ "BASE": BASE_TAG });
+    build(engine, BROKER_TAG, context, &arguments, &recipe, progress).await?;
+    built(engine, BROKER_TAG).await
+}
+
+/// Does file work on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    context: &str,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, BackendError> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(
+        |error| BackendError::Failed { context: context.into(), reason: error.to_string() },
+    )
 }
 
 /// Builds an image from a context that holds a `Dockerfile`.
@@ -225,24 +295,21 @@ fn split_reference(reference: &str) -> (&str, &str) {
 async fn kafka_context(libs: &Path, base_id: &str) -> Result<(String, File), BackendError> {
     let (libs, base_id) = (libs.to_owned(), base_id.to_owned());
     let context = format!("cannot read the jars in {}", libs.display());
-    let work = move || -> io::Result<_> {
+    blocking(&context, move || {
         let jars = context::files_of(&libs)?;
         if !jars.iter().any(|path| path.extension().is_some_and(|it| it == "jar")) {
             return Err(io::Error::other("there are none"));
         }
-        let recipe = recipe_of(&jars, &base_id)?;
-        let entries = [Entry::Text("Dockerfile", DOCKERFILE), Entry::Folder("libs", &libs)];
+        let recipe = recipe_of(KAFKA_DOCKERFILE, &jars, &base_id)?;
+        let entries = [Entry::Text("Dockerfile", KAFKA_DOCKERFILE), Entry::Folder("libs", &libs)];
         Ok((recipe, context::write(&entries)?))
-    };
-    spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(io::Error::other(error)))
-        .map_err(|error| BackendError::Failed { context, reason: error.to_string() })
+    })
+    .await
 }
 
-fn recipe_of(files: &[PathBuf], base_id: &str) -> io::Result<String> {
+fn recipe_of(dockerfile: &str, files: &[PathBuf], base_id: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
-    hash.update(DOCKERFILE);
+    hash.update(dockerfile);
     hash.update(base_id);
     for path in files {
         hash.update(path.file_name().unwrap_or_default().as_encoded_bytes());
@@ -271,11 +338,11 @@ mod tests {
         let jar = dir.path().join("kafka_2.13-4.1.1.jar");
         std::fs::write(&jar, "one").unwrap();
         let files = [jar.clone()];
-        let first = recipe_of(&files, "base").unwrap();
-        assert_eq!(first, recipe_of(&files, "base").unwrap());
-        assert_ne!(first, recipe_of(&files, "other base").unwrap());
+        let first = recipe_of(KAFKA_DOCKERFILE, &files, "base").unwrap();
+        assert_eq!(first, recipe_of(KAFKA_DOCKERFILE, &files, "base").unwrap());
+        assert_ne!(first, recipe_of(KAFKA_DOCKERFILE, &files, "other base").unwrap());
         std::fs::write(&jar, "two").unwrap();
-        assert_ne!(first, recipe_of(&files, "base").unwrap());
+        assert_ne!(first, recipe_of(KAFKA_DOCKERFILE, &files, "base").unwrap());
     }
 
     #[tokio::test]

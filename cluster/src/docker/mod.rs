@@ -27,7 +27,10 @@ pub use base::{BASE_IMAGE_VARIABLE, BASE_TAG, BaseSource, ensure_base};
 pub use engine::{Engine, EngineInfo};
 pub use engine_error::EngineError;
 pub use firewall::Access;
-pub use images::{ImageChoice, ImageInfo, Progress, build_images, ensure_image, inspect_image};
+pub use images::{
+    ImageChoice, ImageInfo, Progress, build_broker_images, build_images, ensure_image,
+    inspect_image,
+};
 pub use labels::Lifetime;
 pub use leftovers::{Removed, Sweep, remove_leftovers};
 pub use nodes::Docker;

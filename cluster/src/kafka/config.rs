@@ -1,110 +1,23 @@
 //! A node's `server.properties`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use crate::kafka::defaults::FAULT_FRIENDLY;
-use crate::node::{BROKER_PORT, CLIENT_PORT, CONTROLLER_PORT, NodeSpec, OBSERVER_PORT, Role};
-
-/// What a user may choose about a cluster's settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KafkaOptions {
-    /// Settings of every node that win over all others.
-    pub overrides: BTreeMap<String, String>,
-    /// Keep Kafka's own time-outs.
-    pub stock_timeouts: bool,
-}
-
-/// Settings that may not exceed the number of brokers.
-const AT_MOST_BROKERS: [&str; 5] = [
-    "default.replication.factor",
-    "min.insync.replicas",
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-    "share.coordinator.state.topic.replication.factor",
-];
-/// Settings that may not exceed the number of brokers, and exist for internal topics only.
-const AT_MOST_BROKERS_INTERNAL: [&str; 2] =
-    ["transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr"];
+use crate::node::NodeSpec;
+use crate::server_properties;
+use crate::system::SystemOptions;
 
 /// Every setting that the rig gives to `node` in a cluster of `all` nodes.
 pub(super) fn settings(
     node: &NodeSpec,
     all: &[NodeSpec],
-    options: &KafkaOptions,
+    options: &SystemOptions,
 ) -> BTreeMap<String, String> {
-    let brokers = all.iter().filter(|node| node.role.is_broker()).count();
-    let mut map: BTreeMap<String, String> = FAULT_FRIENDLY
+    let defaults = FAULT_FRIENDLY
         .iter()
         .filter(|default| !(default.is_timeout && options.stock_timeouts))
-        .map(|default| (default.key.to_owned(), default.rig.to_owned()))
-        .collect();
-    for key in AT_MOST_BROKERS.into_iter().chain(AT_MOST_BROKERS_INTERNAL) {
-        if let Some(value) = map.get_mut(key)
-            && value.parse::<usize>().is_ok_and(|number| number > brokers)
-        {
-            *value = brokers.to_string();
-        }
-    }
-    map.extend(identity(node, all).map(|(key, value)| (key.to_owned(), value)));
-    map.extend(options.overrides.clone());
-    map
-}
-
-fn identity(node: &NodeSpec, all: &[NodeSpec]) -> impl Iterator<Item = (&'static str, String)> {
-    let address = node.address;
-    let at = |name: &str, port: u16| format!("{name}://{address}:{port}");
-    let broker_listeners =
-        [at("CLIENT", CLIENT_PORT), at("BROKER", BROKER_PORT), at("OBSERVER", OBSERVER_PORT)];
-    let controller_listener = at("CONTROLLER", CONTROLLER_PORT);
-    let mut listeners: Vec<String> = Vec::new();
-    if node.role.is_broker() {
-        listeners.extend(broker_listeners);
-    }
-    if node.role.is_controller() {
-        listeners.push(controller_listener);
-    }
-    let voters: Vec<String> = all
-        .iter()
-        .filter(|node| node.role.is_controller())
-        .map(|node| format!("{}@{}:{CONTROLLER_PORT}", node.name.id(), node.address))
-        .collect();
-    let roles = match node.role {
-        Role::Broker => "broker",
-        Role::Controller => "controller",
-        Role::Combined => "broker,controller",
-    };
-    let protocols =
-        ["CLIENT", "BROKER", "CONTROLLER", "OBSERVER"].map(|l| format!("{l}:PLAINTEXT"));
-    let mut pairs = vec![
-        ("process.roles", roles.to_owned()),
-        ("node.id", node.name.id().to_string()),
-        ("controller.quorum.voters", voters.join(",")),
-        ("controller.listener.names", "CONTROLLER".to_owned()),
-        ("listener.security.protocol.map", protocols.join(",")),
-        ("listeners", listeners.join(",")),
-        // What is advertised is what is listened on.
-        ("advertised.listeners", listeners.join(",")),
-        ("log.dirs", node.data_dir().display().to_string()),
-    ];
-    if node.role.is_broker() {
-        pairs.push(("inter.broker.listener.name", "BROKER".to_owned()));
-    }
-    pairs.into_iter()
-}
-
-/// Java properties, sorted by key.
-pub(super) fn properties(settings: &BTreeMap<String, String>) -> String {
-    let mut text = String::new();
-    for (key, value) in settings {
-        let _ = writeln!(text, "{key}={}", escape(value));
-    }
-    text
-}
-
-/// A backslash begins an escape in a properties file, and a line ends a value.
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r")
+        .map(|default| (default.key.to_owned(), default.rig.to_owned()));
+    server_properties::settings(node, all, defaults, options)
 }
 
 #[cfg(test)]
@@ -112,7 +25,8 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::node::NodeName;
+    use crate::node::{NodeName, Role};
+    use crate::server_properties::properties;
 
     fn nodes(roles: &[Role]) -> Vec<NodeSpec> {
         roles
@@ -127,8 +41,8 @@ mod tests {
             .collect()
     }
 
-    fn options() -> KafkaOptions {
-        KafkaOptions { overrides: BTreeMap::new(), stock_timeouts: false }
+    fn options() -> SystemOptions {
+        SystemOptions { overrides: BTreeMap::new(), stock_timeouts: false }
     }
 
     #[test]
@@ -171,12 +85,6 @@ mod tests {
         assert_eq!(map["min.insync.replicas"], "1");
         assert!(!map.contains_key("broker.session.timeout.ms"));
         assert!(map.contains_key("offsets.topic.num.partitions"));
-    }
-
-    #[test]
-    fn a_value_stays_one_value() {
-        let map = BTreeMap::from([("a".to_owned(), "x\\y\nb=c".to_owned())]);
-        assert_eq!(properties(&map), "a=x\\\\y\\nb=c\n");
     }
 
     /// Compares with a file below `tests/golden`; `UPDATE_GOLDEN=1` writes it.

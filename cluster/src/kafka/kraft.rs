@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::kafka::config::{KafkaOptions, properties, settings};
+use crate::kafka::config::settings;
 use crate::kafka::distribution::Distribution;
 use crate::node::{Launch, NodeSpec};
-use crate::system::{System, SystemError};
+use crate::server_properties::{self, config_file};
+use crate::system::{System, SystemError, SystemOptions};
 
 /// Heap of a broker: three share a small machine, and none has much to hold.
 pub(super) const HEAP: [&str; 2] = ["-Xms256m", "-Xmx512m"];
@@ -23,18 +24,14 @@ pub(super) const LOG_CONFIG: &str = include_str!("../../../docker/kafka/log4j2.p
 #[derive(Clone, Debug)]
 pub struct Kafka {
     distribution: Distribution,
-    options: KafkaOptions,
+    options: SystemOptions,
     cluster_id: String,
 }
 
 impl Kafka {
     /// Kafka from `distribution`; the cluster's id derives from `seed`.
-    pub fn new(distribution: Distribution, options: KafkaOptions, seed: u64) -> Self {
+    pub fn new(distribution: Distribution, options: SystemOptions, seed: u64) -> Self {
         Self { distribution, options, cluster_id: cluster_id(seed) }
-    }
-
-    fn config_file(node: &NodeSpec) -> PathBuf {
-        node.config_dir().join("server.properties")
     }
 
     fn log_config_file(node: &NodeSpec) -> PathBuf {
@@ -71,32 +68,24 @@ impl System for Kafka {
     }
 
     fn write_config(&self, node: &NodeSpec, all: &[NodeSpec]) -> Result<(), SystemError> {
-        let write = |path: &Path, text: &str| {
-            let parent = path.parent().unwrap_or(path);
-            fs::create_dir_all(parent).and_then(|()| fs::write(path, text)).map_err(|reason| {
-                SystemError::Write { node: node.name, path: path.to_owned(), reason }
-            })
-        };
-        for dir in [node.data_dir(), node.logs_dir(), node.dir.join("tmp")] {
-            fs::create_dir_all(&dir).map_err(|reason| SystemError::Write {
-                node: node.name,
-                path: dir.clone(),
-                reason,
-            })?;
-        }
-        write(&Self::config_file(node), &properties(&self.settings(node, all)))?;
-        write(&Self::log_config_file(node), LOG_CONFIG)
+        server_properties::write(node, &self.settings(node, all))?;
+        let path = Self::log_config_file(node);
+        fs::write(&path, LOG_CONFIG).map_err(|reason| SystemError::Write {
+            node: node.name,
+            path,
+            reason,
+        })
     }
 
     fn prepare(&self, node: &NodeSpec, _all: &[NodeSpec]) -> Vec<Launch> {
-        let config = Self::config_file(node).display().to_string();
+        let config = config_file(node).display().to_string();
         let arguments = ["format", "-t", &self.cluster_id, "-c", &config];
         let flags = [JVM.as_slice(), &["-Xmx128m"]].concat();
         vec![self.java(node, &flags, "kafka.tools.StorageTool", &arguments)]
     }
 
     fn launch(&self, node: &NodeSpec, _all: &[NodeSpec]) -> Launch {
-        let config = Self::config_file(node).display().to_string();
+        let config = config_file(node).display().to_string();
         let flags = [JVM.as_slice(), &HEAP].concat();
         self.java(node, &flags, "kafka.Kafka", &[&config])
     }

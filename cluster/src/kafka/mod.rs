@@ -9,7 +9,6 @@ mod distribution;
 mod java;
 mod kraft;
 
-pub use config::KafkaOptions;
 pub use defaults::{Default as SettingDefault, FAULT_FRIENDLY};
 pub use distribution::{Distribution, DistributionError};
 pub use java::java_for;
