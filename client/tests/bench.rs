@@ -38,12 +38,19 @@ async fn what_was_acknowledged_is_counted_and_read_back() {
     assert!(produced.acked_records_in_all >= produced.acked_records);
     assert!(produced.ack.p50_us <= produced.ack.p99_us);
     // The mock drops its oldest records, so less than all is there: said, not passed over.
-    let once = ReadBack { at_least: 1, enough: Duration::ZERO, limit: Duration::from_secs(30) };
+    let once = ReadBack {
+        at_least: 1,
+        enough: Duration::ZERO,
+        at_most: Duration::from_secs(30),
+        limit: Duration::from_secs(30),
+    };
     let read = consume(topic.clone(), once).await.unwrap();
     assert!(read.records > 0);
     assert_eq!((read.bytes, read.passes), (read.records * 100, 1));
-    let again = ReadBack { enough: read.took * 3, ..once };
-    assert!(consume(topic.clone(), again).await.unwrap().passes > 1);
+    let again = ReadBack { enough: read.took * 5, ..once };
+    let more_often = consume(topic.clone(), again).await.unwrap();
+    assert!(more_often.passes > 1);
+    assert_eq!(more_often.records, read.records * u64::from(more_often.passes));
     let more = consume(topic, ReadBack { at_least: u64::MAX, ..once }).await.unwrap_err();
     assert!(more.to_string().contains("records are there, but"), "{more}");
 }

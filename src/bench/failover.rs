@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use client::bench::{Beacon, BenchTopic};
 use cluster::probe::{self, View};
-use cluster::{Cluster, NodeName};
+use cluster::{Cluster, NodeName, NodeSpec};
 use history::Key;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use tokio::time::sleep;
 use tracing::info;
 
-use super::metric::TIME_TO_OK_MS;
+use super::metric::{TIME_TO_LEADER_MS, TIME_TO_OK_MS};
 use super::record::Numbers;
 use super::schedule::{CONTROLLER, LEADER};
 use super::stats::spread;
@@ -22,7 +23,7 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(60);
 const RETURN_LIMIT: Duration = Duration::from_secs(120);
 /// Longest time to wait for a victim that is what it shall be.
 const CHOICE_LIMIT: Duration = Duration::from_secs(10);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Whom a kill shall strike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +59,7 @@ pub(super) async fn failover(
     topic: &BenchTopic,
     kills: u32,
 ) -> BTreeMap<String, Result<Numbers, String>> {
-    let mut taken: BTreeMap<Victim, Vec<(f64, Value)>> = BTreeMap::new();
+    let mut taken: BTreeMap<Victim, Vec<Strike>> = BTreeMap::new();
     let mut failed: Option<String> = None;
     let mut failures: BTreeMap<Victim, String> = BTreeMap::new();
     for victim in victims(kills) {
@@ -67,9 +68,14 @@ pub(super) async fn failover(
             None => strike(cluster, topic, victim).await,
         };
         match struck {
-            Ok((time_to_ok_ms, details)) => {
-                info!("failover ({}): {time_to_ok_ms:.0} ms", victim.case());
-                taken.entry(victim).or_default().push((time_to_ok_ms, details));
+            Ok(strike) => {
+                info!(
+                    "{} killed ({}): {:.0} ms until the next ok send",
+                    strike.node,
+                    victim.case(),
+                    strike.time_to_ok_ms
+                );
+                taken.entry(victim).or_default().push(strike);
             }
             Err(reason) => {
                 failures.entry(victim).or_insert_with(|| reason.clone());
@@ -90,24 +96,40 @@ pub(super) async fn failover(
         .collect()
 }
 
-/// The median of the kills, and each of them; `None` where there were none.
-fn numbers(kills: &[(f64, Value)]) -> Option<Result<Numbers, String>> {
-    let times: Vec<f64> = kills.iter().map(|(time_to_ok_ms, _)| *time_to_ok_ms).collect();
-    let details: Vec<&Value> = kills.iter().map(|(_, details)| details).collect();
-    let median = spread(&times)?.median;
-    Some(Ok(Numbers::new([(TIME_TO_OK_MS, median)]).with(json!({ "kills": details }))))
+/// One kill, and how long it was felt.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Strike {
+    node: NodeName,
+    /// Whose leader it was.
+    key: Key,
+    /// From the signal to the first answer to a send that was made once the process was gone.
+    time_to_ok_ms: f64,
+    /// From the signal until a broker named another leader. What the client takes to find it, and
+    /// to try again, comes on top.
+    time_to_leader_ms: f64,
+    /// From that answer until the node was back in every ISR.
+    back_at_full_isr_ms: f64,
 }
 
-/// One kill; how long it was felt, in milliseconds, and what was done.
-async fn strike(
-    cluster: &Cluster,
-    topic: &BenchTopic,
-    victim: Victim,
-) -> Result<(f64, Value), String> {
+/// The median of the kills, and each of them; `None` where there were none.
+fn numbers(strikes: &[Strike]) -> Option<Result<Numbers, String>> {
+    let median = |pick: fn(&Strike) -> f64| {
+        let times: Vec<f64> = strikes.iter().map(pick).collect();
+        spread(&times).map(|spread| spread.median)
+    };
+    let values = [
+        (TIME_TO_OK_MS, median(|strike| strike.time_to_ok_ms)?),
+        (TIME_TO_LEADER_MS, median(|strike| strike.time_to_leader_ms)?),
+    ];
+    Some(Ok(Numbers::new(values).with(json!({ "kills": strikes }))))
+}
+
+async fn strike(cluster: &Cluster, topic: &BenchTopic, victim: Victim) -> Result<Strike, String> {
     let keys: Vec<Key> =
         (0..topic.partitions).map(|number| Key::new(&topic.name, number)).collect();
     probe::await_full_isr(cluster.nodes(), &keys, RETURN_LIMIT).await?;
     let (partition, node) = await_choice(cluster, &keys, victim).await?;
+    let key = Key::new(&topic.name, partition);
     let words = |error: client::bench::BenchError| error.to_string();
     let beacon = Beacon::idempotent(topic.clone(), partition).await.map_err(words)?;
     beacon.next_ok(Instant::now(), OUTAGE_LIMIT).await.map_err(words)?;
@@ -116,21 +138,42 @@ async fn strike(
     // Only what was sent to a dead leader shows that there is another one: before, the answer may
     // have been on its way.
     let gone = Instant::now();
-    let outage = beacon.next_ok(gone, OUTAGE_LIMIT).await.map_err(words);
+    let (answered, led) =
+        tokio::join!(beacon.next_ok(gone, OUTAGE_LIMIT), next_leader(cluster, &key, node));
     drop(beacon);
     cluster.start(node).await.map_err(|error| error.to_string())?;
-    let ok = outage?;
+    let (answered, led) = (answered.map_err(words)?, led?);
     probe::await_brokers(cluster.nodes(), RETURN_LIMIT).await?;
     probe::await_full_isr(cluster.nodes(), &keys, RETURN_LIMIT).await?;
-    let time_to_ok_ms = (ok - struck).as_secs_f64() * 1000.0;
-    let details = json!({
-        "node": node,
-        "key": keys.get(usize::try_from(partition).unwrap_or_default()),
-        "was_controller": victim == Victim::Controller,
-        TIME_TO_OK_MS: time_to_ok_ms,
-        "back_at_full_isr_ms": ok.elapsed().as_secs_f64() * 1000.0,
-    });
-    Ok((time_to_ok_ms, details))
+    let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+    Ok(Strike {
+        node,
+        key,
+        time_to_ok_ms: ms(answered - struck),
+        time_to_leader_ms: ms(led - struck),
+        back_at_full_isr_ms: ms(answered.elapsed()),
+    })
+}
+
+/// Waits until a broker other than `dead` names another leader of `key`.
+async fn next_leader(cluster: &Cluster, key: &Key, dead: NodeName) -> Result<Instant, String> {
+    let alive: Vec<NodeSpec> =
+        cluster.nodes().iter().filter(|node| node.name != dead).cloned().collect();
+    let begun = Instant::now();
+    loop {
+        let view = probe::cluster_view(&alive, std::slice::from_ref(key)).await;
+        let leader = view.keys.get(key).and_then(|seen| seen.leader);
+        if leader.is_some_and(|leader| leader != dead) {
+            return Ok(Instant::now());
+        }
+        if begun.elapsed() > OUTAGE_LIMIT {
+            return Err(format!(
+                "no broker named another leader of {key} within {} s",
+                OUTAGE_LIMIT.as_secs()
+            ));
+        }
+        sleep(BETWEEN_LOOKS).await;
+    }
 }
 
 async fn await_choice(
@@ -211,10 +254,18 @@ mod tests {
 
     #[test]
     fn several_kills_come_to_their_median_and_none_to_nothing() {
-        let kills = [3.0, 1.0, 2.0].map(|ms| (ms, json!({ "node": "n1" })));
-        let numbers = numbers(&kills).unwrap().unwrap();
-        assert_eq!(numbers.values[TIME_TO_OK_MS].to_bits(), 2.0_f64.to_bits());
-        assert_eq!(numbers.details["kills"].as_array().unwrap().len(), 3);
+        let strikes = [3.0, 1.0, 2.0].map(|ms| Strike {
+            node: NodeName::new(1),
+            key: Key::new("t", 0),
+            time_to_ok_ms: ms,
+            time_to_leader_ms: ms / 2.0,
+            back_at_full_isr_ms: 9.0,
+        });
+        let numbers = numbers(&strikes).unwrap().unwrap();
+        let told = [TIME_TO_OK_MS, TIME_TO_LEADER_MS].map(|name| numbers.values[name].to_string());
+        assert_eq!(told, ["2", "1"]);
+        assert_eq!(numbers.details["kills"][1]["time_to_ok_ms"], 1.0);
+        assert_eq!(numbers.details["kills"][2]["node"], "n1");
         assert!(super::numbers(&[]).is_none());
     }
 }

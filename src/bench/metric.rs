@@ -85,9 +85,10 @@ pub(crate) const ACK_P999_MS: &str = "ack_p999_ms";
 pub(crate) const END_TO_END_P50_MS: &str = "end_to_end_p50_ms";
 pub(crate) const END_TO_END_P99_MS: &str = "end_to_end_p99_ms";
 pub(crate) const TIME_TO_OK_MS: &str = "time_to_ok_ms";
+pub(crate) const TIME_TO_LEADER_MS: &str = "time_to_leader_ms";
 
 /// Every number that is compared, in the order of the table.
-pub(crate) const METRICS: [Metric; 19] = {
+pub(crate) const METRICS: [Metric; 20] = {
     use Better::{Higher, Lower};
     use Measure::{Consume, Failover, Latency, Memory, Produce, Start};
     [
@@ -110,6 +111,7 @@ pub(crate) const METRICS: [Metric; 19] = {
         metric(Latency, END_TO_END_P50_MS, "send to read p50, ms", Lower),
         metric(Latency, END_TO_END_P99_MS, "send to read p99, ms", Lower),
         metric(Failover, TIME_TO_OK_MS, "SIGKILL to next ok send, ms", Lower),
+        metric(Failover, TIME_TO_LEADER_MS, "SIGKILL to next leader, ms", Lower),
     ]
 };
 

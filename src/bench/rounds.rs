@@ -156,3 +156,41 @@ async fn stopped(interrupts: &Interrupts) {
         std::future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::tests::plan;
+    use crate::bench::summary::tests::turn;
+
+    #[test]
+    fn a_bench_is_complete_when_nothing_failed_and_nobody_cut_it_short() {
+        let mut file = begin(&plan("--systems kafka").unwrap());
+        file.turns = vec![turn(1, "kafka", "1KiB", Some(1.0))];
+        assert!(file.is_complete());
+        file.interrupted = true;
+        assert!(!file.is_complete());
+        file.interrupted = false;
+        file.turns.push(turn(2, "kafka", "1KiB", None));
+        assert!(!file.is_complete());
+    }
+
+    #[test]
+    fn a_bench_is_written_to_its_folder_and_to_out_and_each_turn_has_a_folder_of_its_own() {
+        let results = tempfile::tempdir().unwrap();
+        let out = results.path().join("out.json");
+        let dir = BenchDir::create(results.path(), Some(&out)).unwrap();
+        dir.write(&begin(&plan("--systems kafka --seed 7").unwrap())).unwrap();
+        for path in [dir.path().join("bench.json"), out] {
+            let text = fs::read_to_string(path).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(json["plan"]["seed"], 7);
+        }
+        let name = |round, system| {
+            let folder = dir.turn(round, system);
+            folder.file_name().unwrap().to_string_lossy().into_owned()
+        };
+        assert_eq!(name(2, "kafka:4.1.1"), format!("2-kafka-4.1.1-{}", dir.stamp));
+        assert_ne!(name(1, "kafka"), name(2, "kafka"));
+    }
+}

@@ -35,7 +35,9 @@ const TOPIC_LIMIT: Duration = Duration::from_secs(60);
 /// What one size was produced with is read again and again until so much time was measured: little
 /// of it can be read in a few dozen milliseconds.
 const CONSUME_ENOUGH: Duration = Duration::from_secs(2);
-/// Longest time for that.
+/// Longest time for that, unless a single time takes longer.
+const CONSUME_AT_MOST: Duration = Duration::from_secs(10);
+/// Longest time to read it once.
 const CONSUME_LIMIT: Duration = Duration::from_secs(120);
 /// The topic of the cold start.
 const START_TOPIC: &str = "bench-start";
@@ -98,8 +100,8 @@ impl<'a> TurnOf<'a> {
                 let known =
                     taken.iter().any(|known| known.measure == measure && known.case == case);
                 if !known {
-                    let taken_so_far = Taken::Failed { reason: reason.clone() };
-                    taken.push(Measurement { measure, case, taken: taken_so_far });
+                    let failed = Taken::Failed { reason: reason.clone() };
+                    taken.push(Measurement { measure, case, taken: failed });
                 }
             }
         }
@@ -126,7 +128,7 @@ impl<'a> TurnOf<'a> {
                     died = cluster.first_exit() => {
                         let cases = step.work.cases(self.plan);
                         self.keep(*step, cases.into_iter().map(|case| (case, Err(died.clone()))));
-                        return Err("a broker had died before".to_owned());
+                        return Err(once("a broker had died before", step.reported, &died));
                     }
                 }
             };
@@ -172,9 +174,7 @@ impl<'a> TurnOf<'a> {
         };
         self.keep(step, Work::Start.cases(self.plan).into_iter().zip([result]));
         let (cluster, _) = up.map_err(|failure| {
-            let said = "the cluster was not ready in this turn";
-            // Once is enough.
-            if step.reported { said.to_owned() } else { format!("{said}: {failure}") }
+            once("the cluster was not ready in this turn", step.reported, &failure.message)
         })?;
         let _ = self.facts.set(facts(&cluster).await);
         Ok(cluster)
@@ -321,6 +321,11 @@ impl<'a> TurnOf<'a> {
     }
 }
 
+/// Why all later steps failed: `said`, with the details where no step before told them.
+fn once(said: &str, is_told: bool, details: &str) -> String {
+    if is_told { said.to_owned() } else { format!("{said}: {details}") }
+}
+
 /// By size, how many records were acknowledged.
 type Produced = BTreeMap<RecordSize, u64>;
 
@@ -328,7 +333,12 @@ async fn consume(topic: BenchTopic, acked: Option<&u64>) -> Result<Numbers, Stri
     let Some(at_least) = acked else {
         return Err("nothing was produced that could be read".to_owned());
     };
-    let how = ReadBack { at_least: *at_least, enough: CONSUME_ENOUGH, limit: CONSUME_LIMIT };
+    let how = ReadBack {
+        at_least: *at_least,
+        enough: CONSUME_ENOUGH,
+        at_most: CONSUME_AT_MOST,
+        limit: CONSUME_LIMIT,
+    };
     let read = load::consume(topic, how).await.map_err(|error| error.to_string())?;
     let seconds = read.took.as_secs_f64();
     if seconds <= 0.0 {

@@ -204,7 +204,7 @@ fn read_all(
     ready: &mpsc::SyncSender<()>,
     stop: &Stop,
 ) -> Result<Quantiles, BenchError> {
-    let consumer = read_back::start(topic)?;
+    let consumer = read_back::start(topic, &settings::tail_reader(&topic.bootstrap))?;
     let result = stand_at_end(topic, &consumer, stop).and_then(|()| {
         // Whoever listened has given up; then so does this, by `stop`.
         let _unheard = ready.send(());

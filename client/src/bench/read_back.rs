@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::KafkaError;
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
 
 use super::{BenchError, BenchTopic, driven, given_up, part_with, refused_settings, settings};
 use crate::logs;
@@ -21,9 +21,11 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct ReadBack {
     /// Records that must be there.
     pub at_least: u64,
-    /// It is read again and again until this much time was measured.
+    /// It is read again and again until this much time was measured…
     pub enough: Duration,
-    /// Longest time for all of it.
+    /// … or this much has passed, connecting included.
+    pub at_most: Duration,
+    /// Longest time to read it once.
     pub limit: Duration,
 }
 
@@ -34,14 +36,15 @@ pub struct Consumed {
     pub records: u64,
     /// Their payloads, bytes.
     pub bytes: u64,
-    /// From the first record to the last of each pass, summed up: connecting is left out.
+    /// From the first record to the last of each pass, summed up: connecting and going back to the
+    /// beginning are left out.
     pub took: Duration,
     /// How often the whole topic was read.
     pub passes: u32,
 }
 
 /// Reads every partition of `topic` from its beginning to its end, again and again until enough
-/// time was measured, each time with a fresh consumer.
+/// time was measured.
 ///
 /// # Errors
 /// [`BenchError::Cluster`] where a partition cannot be read, the end is not reached within the
@@ -52,18 +55,23 @@ pub async fn consume(topic: BenchTopic, how: ReadBack) -> Result<Consumed, Bench
 }
 
 fn run(topic: &BenchTopic, how: ReadBack, stop: &Stop) -> Result<Consumed, BenchError> {
-    let until = Instant::now() + how.limit;
+    let consumer = start(topic, &settings::bulk_reader(&topic.bootstrap))?;
+    let result = read_repeatedly(topic, &consumer, how, stop);
+    part_with(consumer);
+    result
+}
+
+fn read_repeatedly(
+    topic: &BenchTopic,
+    consumer: &Reader,
+    how: ReadBack,
+    stop: &Stop,
+) -> Result<Consumed, BenchError> {
+    let begun = Instant::now();
     let mut all = Consumed::default();
-    while all.passes == 0 || (all.took < how.enough && Instant::now() < until) {
-        let consumer = start(topic)?;
+    loop {
         let mut seen = Seen::default();
-        let result = read(topic, &consumer, &mut seen, until, stop);
-        part_with(consumer);
-        match result {
-            // What was measured before is enough.
-            Err(BenchError::Cluster(_)) if all.passes > 0 && Instant::now() >= until => break,
-            other => other?,
-        }
+        read(topic, consumer, &mut seen, Instant::now() + how.limit, stop)?;
         if seen.records < how.at_least {
             return Err(BenchError::Cluster(format!(
                 "{} records are there, but {} were acknowledged",
@@ -77,8 +85,11 @@ fn run(topic: &BenchTopic, how: ReadBack, stop: &Stop) -> Result<Consumed, Bench
         all.bytes += seen.bytes;
         all.took += last - first;
         all.passes += 1;
+        if all.took >= how.enough || begun.elapsed() >= how.at_most {
+            return Ok(all);
+        }
+        from_beginning(topic, consumer)?;
     }
-    Ok(all)
 }
 
 fn read(
@@ -139,18 +150,21 @@ pub(super) type Reader = BaseConsumer<Quiet>;
 ///
 /// # Errors
 /// librdkafka refuses the settings.
-pub(super) fn start(topic: &BenchTopic) -> Result<Reader, BenchError> {
-    let consumer: Reader = settings::consumer(&topic.bootstrap)
-        .create_with_context(Quiet)
-        .map_err(refused_settings("consumer"))?;
+pub(super) fn start(topic: &BenchTopic, config: &ClientConfig) -> Result<Reader, BenchError> {
+    let consumer: Reader =
+        config.create_with_context(Quiet).map_err(refused_settings("consumer"))?;
+    from_beginning(topic, &consumer)?;
+    Ok(consumer)
+}
+
+fn from_beginning(topic: &BenchTopic, consumer: &Reader) -> Result<(), BenchError> {
     let mut partitions = TopicPartitionList::new();
     for partition in 0..topic.partitions {
         partitions
             .add_partition_offset(&topic.name, partition, Offset::Beginning)
             .map_err(refused_settings("consumer"))?;
     }
-    consumer.assign(&partitions).map_err(refused_settings("consumer"))?;
-    Ok(consumer)
+    consumer.assign(&partitions).map_err(refused_settings("consumer"))
 }
 
 /// What a consumer gets over by itself, in words.

@@ -9,7 +9,7 @@ use crate::config;
 
 /// Payload bytes that a producer at full speed may have without an answer. Enough to keep every
 /// broker busy; more would only make each record wait longer in the client's own queue.
-pub(super) const OPEN_BYTES: usize = 8 << 20;
+pub(super) const OPEN_BYTES: usize = 4 << 20;
 /// Fewest and most records that this makes.
 const OPEN_RECORDS: (usize, usize) = (16, 90_000);
 /// Largest batch of a producer at full speed.
@@ -50,12 +50,23 @@ pub(super) fn beacon(bootstrap: &str, idempotent: bool) -> ClientConfig {
     config::producer(&plan, bootstrap, "highwater-bench-beacon")
 }
 
-/// Kafka's own fetch settings, and back to fetching soon after the queue was full: the one second
-/// that librdkafka waits by itself would be the measurement.
-pub(super) fn consumer(bootstrap: &str) -> ClientConfig {
+/// One that reads what comes: Kafka's own fetch settings.
+pub(super) fn tail_reader(bootstrap: &str) -> ClientConfig {
+    consumer(bootstrap, 500)
+}
+
+/// One that reads what is there. Where there is no more, brokers answer at once: a fetch that still
+/// waits at one of them would hold up the next pass from there.
+pub(super) fn bulk_reader(bootstrap: &str) -> ClientConfig {
+    consumer(bootstrap, 10)
+}
+
+/// Back to fetching soon after the client's queue was full: the one second that librdkafka waits by
+/// itself would be the measurement.
+fn consumer(bootstrap: &str, fetch_wait_ms: u32) -> ClientConfig {
     let plan = ConsumerPlan {
         fetch_min_bytes: 1,
-        fetch_wait_ms: 500,
+        fetch_wait_ms,
         extra: [
             ("fetch.queue.backoff.ms".to_owned(), "10".to_owned()),
             ("queued.max.messages.kbytes".to_owned(), "65536".to_owned()),
@@ -83,8 +94,9 @@ pub fn client_settings() -> BTreeMap<String, BTreeMap<String, String>> {
     };
     [
         ("produce", full_speed("")),
-        ("consume", consumer("")),
+        ("consume", bulk_reader("")),
         ("latency", paced("")),
+        ("latency-reader", tail_reader("")),
         ("failover", beacon("", true)),
         ("start", beacon("", false)),
     ]
@@ -111,14 +123,16 @@ mod tests {
             (Some("all"), Some("false"))
         );
         plain.create_native_config().unwrap();
-        consumer("127.0.0.1:1").create_native_config().unwrap();
+        for config in [bulk_reader("127.0.0.1:1"), tail_reader("127.0.0.1:1")] {
+            config.create_native_config().unwrap();
+        }
         assert_eq!(client_settings()["produce"]["linger.ms"], "5");
         assert!(!client_settings()["consume"].contains_key("bootstrap.servers"));
     }
 
     #[test]
     fn open_records_fit_into_the_clients_queue() {
-        assert_eq!(open_records(1 << 10), 8192);
+        assert_eq!(open_records(1 << 10), 4096);
         assert_eq!(open_records(1), 90_000);
         assert_eq!(open_records(0), 90_000);
         assert_eq!(open_records(1_000_000), 16);
