@@ -75,6 +75,23 @@ pub struct Member {
 }
 
 impl Member {
+    /// Without an assignment; nobody waits for an answer.
+    fn new(new: NewMember, now: Instant) -> Self {
+        Self {
+            id: new.id,
+            instance_id: new.instance_id,
+            client_id: new.client_id,
+            client_host: new.client_host,
+            session_timeout: new.session_timeout,
+            rebalance_timeout: new.rebalance_timeout,
+            protocols: new.protocols,
+            assignment: Bytes::new(),
+            expires: now + new.session_timeout,
+            joining: None,
+            syncing: None,
+        }
+    }
+
     /// What it wants, under a protocol.
     pub fn subscription(&self, protocol: Option<&str>) -> Bytes {
         self.protocols
@@ -186,21 +203,11 @@ impl Group {
             self.not_before = (!initial_delay.is_zero()).then(|| now + initial_delay);
         }
         self.given_ids.remove(&new.id);
-        let assignment = self.members.get(&new.id).map(|known| known.assignment.clone());
-        let member = Member {
-            id: new.id.clone(),
-            instance_id: new.instance_id,
-            client_id: new.client_id,
-            client_host: new.client_host,
-            session_timeout: new.session_timeout,
-            rebalance_timeout: new.rebalance_timeout,
-            protocols: new.protocols,
-            assignment: assignment.unwrap_or_default(),
-            expires: now + new.session_timeout,
-            joining: Some(answer),
-            syncing: None,
-        };
-        self.members.insert(new.id, member);
+        let mut member = Member { joining: Some(answer), ..Member::new(new, now) };
+        if let Some(known) = self.members.get(&member.id) {
+            member.assignment = known.assignment.clone();
+        }
+        self.members.insert(member.id.clone(), member);
         self.prepare_rebalance(now);
         self.complete_join_if_ready(now);
     }
@@ -218,8 +225,11 @@ impl Group {
                 member.expires = now + member.session_timeout;
             }
         }
-        let longest = self.members.values().map(|member| member.rebalance_timeout).max();
-        self.rebalance_ends = Some(now + longest.unwrap_or_default());
+        self.rebalance_ends = Some(now + self.longest_rebalance());
+    }
+
+    fn longest_rebalance(&self) -> Duration {
+        self.members.values().map(|member| member.rebalance_timeout).max().unwrap_or_default()
     }
 
     /// Goes on with the rebalance when everyone has joined, or the time is over.
@@ -256,8 +266,7 @@ impl Group {
                 .map(|member| member.id.clone());
         }
         self.state = GroupState::CompletingRebalance;
-        let longest = self.members.values().map(|member| member.rebalance_timeout).max();
-        self.rebalance_ends = Some(now + longest.unwrap_or_default());
+        self.rebalance_ends = Some(now + self.longest_rebalance());
         self.answer_joins(now);
     }
 
@@ -416,24 +425,9 @@ impl Group {
             _ => {}
         }
     }
-}
 
-impl Group {
     /// A member as it was stored: nobody waits for an answer.
     pub(super) fn restore(&mut self, new: NewMember, now: Instant) {
-        let member = Member {
-            id: new.id.clone(),
-            instance_id: new.instance_id,
-            client_id: new.client_id,
-            client_host: new.client_host,
-            session_timeout: new.session_timeout,
-            rebalance_timeout: new.rebalance_timeout,
-            protocols: new.protocols,
-            assignment: Bytes::new(),
-            expires: now + new.session_timeout,
-            joining: None,
-            syncing: None,
-        };
-        self.members.insert(new.id, member);
+        self.members.insert(new.id.clone(), Member::new(new, now));
     }
 }

@@ -12,11 +12,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::group::{Group, GroupState};
 use super::records::group_key;
-use super::{Caller, Coordinator, Place};
-
-fn text(text: impl Into<String>) -> StrBytes {
-    StrBytes::from_string(text.into())
-}
+use super::{Caller, Coordinator, Place, text};
 
 impl Coordinator {
     /// DescribeGroups.

@@ -18,17 +18,13 @@ use uuid::Uuid;
 
 use super::group::{Group, GroupState, Joined, NewMember};
 use super::records::{group_key, group_value};
-use super::{Caller, Coordinator, Shard};
+use super::{Caller, Coordinator, Shard, text};
 use crate::replica::clock;
 
 /// From this version on an id is given first, and used in a second join (KIP-394).
 const FIRST_WITH_GIVEN_IDS: i16 = 4;
 /// The longest name of a member or an instance.
 const LONGEST_NAME: usize = 1024;
-
-fn text(text: impl Into<String>) -> StrBytes {
-    StrBytes::from_string(text.into())
-}
 
 fn optional(text: Option<&StrBytes>) -> Option<String> {
     text.map(ToString::to_string)

@@ -24,6 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
+use kafka_protocol::protocol::StrBytes;
 use replication::types::{LeaderEpoch, Offset};
 use tokio::sync::Notify;
 
@@ -166,6 +167,11 @@ impl std::fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Coordinator").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// A text of an answer.
+fn text(text: impl Into<String>) -> StrBytes {
+    StrBytes::from_string(text.into())
 }
 
 /// The partition that keeps `group`: as Kafka, the group's hash in Java.

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::group::{Group, GroupState};
 use super::membership::known_member;
 use super::records::{offset_key, offset_value};
-use super::{Caller, Committed, Coordinator, Place, Shard};
+use super::{Caller, Committed, Coordinator, Place, Shard, text};
 use crate::replica::clock;
 
 /// Versions from here on ask for several groups at once.
@@ -280,47 +280,40 @@ impl Coordinator {
 /// A topic, and what is committed of its partitions.
 type Fetched = (String, Vec<(i32, Option<Committed>)>);
 
-fn topic_name(name: String) -> TopicName {
-    TopicName(StrBytes::from_string(name))
+/// The offset, leader epoch and metadata of a partition, as a fetch tells them; -1 and nothing
+/// where nothing is committed.
+fn told(committed: Option<Committed>) -> (i64, i32, Option<StrBytes>) {
+    committed.map_or((-1, -1, Some(StrBytes::default())), |committed| {
+        (committed.offset, committed.leader_epoch, Some(text(committed.metadata)))
+    })
 }
 
 fn alone((name, partitions): Fetched, error: i16) -> OffsetFetchResponseTopic {
     let partitions = partitions.into_iter().map(|(index, committed)| {
-        let answer = OffsetFetchResponsePartition::default()
+        let (offset, leader_epoch, metadata) = told(committed);
+        OffsetFetchResponsePartition::default()
             .with_partition_index(index)
-            .with_error_code(error);
-        match committed {
-            None => answer
-                .with_committed_offset(-1)
-                .with_committed_leader_epoch(-1)
-                .with_metadata(Some(StrBytes::default())),
-            Some(committed) => answer
-                .with_committed_offset(committed.offset)
-                .with_committed_leader_epoch(committed.leader_epoch)
-                .with_metadata(Some(StrBytes::from_string(committed.metadata))),
-        }
+            .with_error_code(error)
+            .with_committed_offset(offset)
+            .with_committed_leader_epoch(leader_epoch)
+            .with_metadata(metadata)
     });
     OffsetFetchResponseTopic::default()
-        .with_name(topic_name(name))
+        .with_name(TopicName(text(name)))
         .with_partitions(partitions.collect())
 }
 
 fn of_group((name, partitions): Fetched) -> OffsetFetchResponseTopics {
     let partitions = partitions.into_iter().map(|(index, committed)| {
-        let answer = OffsetFetchResponsePartitions::default().with_partition_index(index);
-        match committed {
-            None => answer
-                .with_committed_offset(-1)
-                .with_committed_leader_epoch(-1)
-                .with_metadata(Some(StrBytes::default())),
-            Some(committed) => answer
-                .with_committed_offset(committed.offset)
-                .with_committed_leader_epoch(committed.leader_epoch)
-                .with_metadata(Some(StrBytes::from_string(committed.metadata))),
-        }
+        let (offset, leader_epoch, metadata) = told(committed);
+        OffsetFetchResponsePartitions::default()
+            .with_partition_index(index)
+            .with_committed_offset(offset)
+            .with_committed_leader_epoch(leader_epoch)
+            .with_metadata(metadata)
     });
     OffsetFetchResponseTopics::default()
-        .with_name(topic_name(name))
+        .with_name(TopicName(text(name)))
         .with_partitions(partitions.collect())
 }
 

@@ -155,7 +155,7 @@ struct Asked {
 async fn run(source: Arc<Source>, context: FetcherContext) {
     let mut connection: Option<Connection> = None;
     loop {
-        let asked = match ready(&source, &context) {
+        let asked = match ready(&source) {
             Ok(asked) if asked.is_empty() => {
                 connection = None;
                 wait(&source).await;
@@ -201,10 +201,7 @@ async fn wait(source: &Source) {
 }
 
 /// What can be fetched now. Fails only when a disk does.
-fn ready(
-    source: &Source,
-    context: &FetcherContext,
-) -> Result<BTreeMap<PartitionId, Asked>, String> {
+fn ready(source: &Source) -> Result<BTreeMap<PartitionId, Asked>, String> {
     let now = Instant::now();
     let mut asked = BTreeMap::new();
     let mut gone = Vec::new();
@@ -230,7 +227,6 @@ fn ready(
     for id in gone {
         followed.remove(&id);
     }
-    let _ = context;
     Ok(asked)
 }
 
