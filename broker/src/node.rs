@@ -255,7 +255,6 @@ async fn open_quorum(config: &Config, peers: Arc<Peers>) -> Result<Quorum, NodeE
         my_address: config.quorum_address(),
         voters: config.voters.iter().map(|(id, at)| (*id, at.to_string())).collect(),
         election_timeout_ms: millis(config.times.election),
-        heartbeat_ms: millis(config.times.election / 4),
         snapshot_after_entries: SNAPSHOT_AFTER,
         cluster_id: config.cluster_id.clone(),
     };

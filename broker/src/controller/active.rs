@@ -23,8 +23,6 @@ const MOST_IN_ENTRY: usize = 256;
 const MOST_ELECTIONS: usize = 1000;
 /// How often sessions are looked at.
 const SESSION_TICK: Duration = Duration::from_millis(100);
-/// A node that leads the quorum must know all before it decides.
-const READY_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the active controller is told.
 #[derive(Clone, Debug)]
@@ -56,7 +54,7 @@ pub async fn run(quorum: Quorum, mut commands: mpsc::Receiver<Command>, settings
                 },
             }
         }
-        let term = match quorum.await_ready_to_lead(READY_LIMIT).await {
+        let term = match quorum.await_ready_to_lead().await {
             Ok(term) => term,
             Err(error) => {
                 warn!(%error, "leads the quorum, but cannot decide yet");

@@ -40,6 +40,20 @@ struct Inner {
     membership: Membership,
     told: watch::Sender<Applied>,
     newest: Option<(SnapshotMeta, Vec<u8>)>,
+    /// The last entry in the newest snapshot on disk.
+    stored: watch::Sender<Option<LogId>>,
+}
+
+/// A snapshot's file: its checksum in hex, a space, and JSON.
+fn sealed(json: &str) -> String {
+    format!("{:08x} {json}", crc32c::crc32c(json.as_bytes()))
+}
+
+/// The JSON in a snapshot's file, if it is as it was written.
+fn unsealed(text: &str) -> Option<&str> {
+    let (crc, json) = text.split_once(' ')?;
+    let fits = u32::from_str_radix(crc, 16).ok()? == crc32c::crc32c(json.as_bytes());
+    fits.then_some(json)
 }
 
 fn index_of(applied: Option<LogId>) -> i64 {
@@ -64,18 +78,21 @@ impl Machine {
             membership: Membership::default(),
             told: watch::Sender::new(Applied { state: Arc::default(), index: -1 }),
             newest: None,
+            stored: watch::Sender::new(None),
         };
         let mut names = snapshots(dir).map_err(disk)?;
         while let Some(path) = names.pop() {
-            let read = fs::read(&path).map_err(disk)?;
-            match serde_json::from_slice::<Stored>(&read) {
-                Ok(stored) => {
-                    info!(path = %path.display(), "begins with a snapshot of the metadata");
-                    inner.take(stored, read);
-                    break;
-                }
-                Err(error) => warn!(path = %path.display(), %error, "a snapshot is damaged"),
-            }
+            let read = String::from_utf8(fs::read(&path).map_err(disk)?);
+            let json = read.as_deref().ok().and_then(unsealed);
+            let Some(stored) = json.and_then(|json| serde_json::from_str::<Stored>(json).ok())
+            else {
+                warn!(path = %path.display(), "a snapshot is damaged; looks for an older one");
+                continue;
+            };
+            info!(path = %path.display(), "begins with a snapshot of the metadata");
+            inner.stored.send_replace(stored.meta.last_log_id);
+            inner.take(stored, json.unwrap_or_default().as_bytes().to_vec());
+            break;
         }
         Ok(Self(Arc::new(Mutex::new(inner))))
     }
@@ -89,6 +106,11 @@ impl Machine {
         self.lock().told.subscribe()
     }
 
+    /// The last entry that is in a snapshot on disk, now and later.
+    pub(super) fn in_snapshot(&self) -> watch::Receiver<Option<LogId>> {
+        self.lock().stored.subscribe()
+    }
+
     async fn store(&self, stored: Stored) -> io::Result<(SnapshotMeta, Vec<u8>)> {
         let machine = self.clone();
         spawn_blocking(move || {
@@ -96,14 +118,20 @@ impl Machine {
             let dir = machine.lock().dir.clone();
             let index = stored.meta.last_log_id.map_or(0, |id| id.index);
             let path = dir.join(format!("{PREFIX}{index:020}.json"));
-            write_atomically(&path, &text).map_err(io::Error::other)?;
+            write_atomically(&path, &sealed(&text)).map_err(io::Error::other)?;
             let mut names = snapshots(&dir)?;
             names.truncate(names.len().saturating_sub(KEPT));
             for old in names {
                 fs::remove_file(old)?;
             }
             let newest = (stored.meta, text.into_bytes());
-            machine.lock().newest = Some(newest.clone());
+            let mut inner = machine.lock();
+            inner.newest = Some(newest.clone());
+            inner.stored.send_if_modified(|stored| {
+                let grows = *stored < newest.0.last_log_id;
+                *stored = (*stored).max(newest.0.last_log_id);
+                grows
+            });
             Ok(newest)
         })
         .await

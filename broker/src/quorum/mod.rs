@@ -3,15 +3,24 @@
 //! | subject | module |
 //! |---|---|
 //! | types that openraft is told | `types` |
-//! | the log on disk: entries, vote | [`store`] |
+//! | the log on disk: entries, vote | [`store`], its lines `lines` |
 //! | what the log adds up to, and snapshots of it | `machine` |
 //! | messages between nodes | `network` |
+//! | when to stand for election, decided | `elections` |
+//! | and done; heartbeats | `pacer` |
+//! | what was last heard from whom | `contacts` |
 //! | one node's part of the quorum | [`Quorum`] |
 
+mod contacts;
+mod elections;
+mod lines;
 mod machine;
 mod network;
 mod node;
+mod pacer;
 pub mod store;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::path::PathBuf;

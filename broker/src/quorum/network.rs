@@ -1,6 +1,8 @@
 //! Messages between the nodes of the quorum, as JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::error::{
@@ -15,12 +17,22 @@ use openraft::{BasicNode, Raft};
 use replication::types::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::types::Types;
+use super::contacts::Contacts;
+use super::types::{LogId, Types};
 use super::{Transport, TransportError};
+
+/// A message, and the cluster it is of: one that went astray must not be taken for one of ours.
+#[derive(Debug, Serialize, Deserialize)]
+struct Envelope<M> {
+    cluster: String,
+    message: M,
+}
 
 /// A message.
 #[derive(Debug, Serialize, Deserialize)]
-enum Message {
+pub(super) enum Message {
+    /// Would the receiver let a voter stand whose log ends so?
+    MayStand(Option<LogId>),
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<u64>),
     Snapshot(InstallSnapshotRequest<Types>),
@@ -33,6 +45,7 @@ type SnapshotAnswer = Result<InstallSnapshotResponse<u64>, RaftError<u64, Instal
 /// Its answer.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
+    MayStand(bool),
     Append(AppendAnswer),
     Vote(VoteAnswer),
     Snapshot(SnapshotAnswer),
@@ -40,46 +53,119 @@ enum Answer {
     Nonsense(String),
 }
 
-/// Lets `raft` answer a message that came in.
-pub(super) async fn handle(raft: &Raft<Types>, message: &[u8]) -> Bytes {
-    let answer = match serde_json::from_slice(message) {
-        Ok(Message::Append(rpc)) => Answer::Append(raft.append_entries(rpc).await),
-        Ok(Message::Vote(rpc)) => Answer::Vote(raft.vote(rpc).await),
-        Ok(Message::Snapshot(rpc)) => Answer::Snapshot(raft.install_snapshot(rpc).await),
-        Err(error) => Answer::Nonsense(error.to_string()),
+/// The message in `bytes`.
+///
+/// # Errors
+/// The answer to what is none, or none of this cluster.
+pub(super) fn open(cluster: &str, bytes: &[u8]) -> Result<Message, Bytes> {
+    match serde_json::from_slice::<Envelope<Message>>(bytes) {
+        Ok(envelope) if envelope.cluster == cluster => Ok(envelope.message),
+        Ok(envelope) => {
+            let reason = format!("this is cluster {cluster}, not {}", envelope.cluster);
+            Err(seal(&Answer::Nonsense(reason)))
+        }
+        Err(error) => Err(seal(&Answer::Nonsense(error.to_string()))),
+    }
+}
+
+fn seal(answer: &Answer) -> Bytes {
+    serde_json::to_vec(answer).unwrap_or_default().into()
+}
+
+/// Lets `raft` answer a message, or, if it is not for openraft, `lets_stand`.
+pub(super) async fn handle(
+    raft: &Raft<Types>,
+    message: Message,
+    contacts: &Contacts,
+    lets_stand: impl FnOnce(Option<LogId>) -> bool,
+) -> Bytes {
+    let (answer, hears_leader) = match message {
+        Message::MayStand(last) => (Answer::MayStand(lets_stand(last)), false),
+        Message::Append(rpc) => {
+            let answer = raft.append_entries(rpc).await;
+            let refused = |answer| matches!(answer, &AppendEntriesResponse::HigherVote(_));
+            let heard = answer.as_ref().is_ok_and(|answer| !refused(answer));
+            (Answer::Append(answer), heard)
+        }
+        Message::Vote(rpc) => {
+            let answer = raft.vote(rpc).await;
+            let granted = answer.as_ref().is_ok_and(|answer| answer.vote_granted);
+            (Answer::Vote(answer), granted)
+        }
+        Message::Snapshot(rpc) => {
+            let vote = rpc.vote;
+            let answer = raft.install_snapshot(rpc).await;
+            let heard = answer.as_ref().is_ok_and(|answer| answer.vote == vote);
+            (Answer::Snapshot(answer), heard)
+        }
     };
-    serde_json::to_vec(&answer).unwrap_or_default().into()
+    if hears_leader {
+        contacts.heard(Duration::ZERO);
+    }
+    seal(&answer)
 }
 
 /// Makes the way to each node.
 #[derive(Clone)]
-pub(super) struct Network(pub(super) Arc<dyn Transport>);
+pub(super) struct Network {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) cluster: Arc<str>,
+    /// Where voters are; others say so when they join.
+    pub(super) voters: Arc<BTreeMap<u64, String>>,
+    pub(super) contacts: Contacts,
+}
 
 /// The way to one node.
 pub(super) struct Link {
-    transport: Arc<dyn Transport>,
+    network: Network,
     to: u64,
     address: String,
+}
+
+impl Network {
+    fn link(&self, to: u64, address: &str) -> Link {
+        // A voter's file may have moved it since the log was told.
+        let address = self.voters.get(&to).map_or(address, String::as_str).to_owned();
+        Link { network: self.clone(), to, address }
+    }
+
+    /// Whether voter `to` would let one stand whose log ends with `last`; no, if it does not answer
+    /// within `limit`.
+    pub(super) async fn may_stand(&self, to: u64, last: Option<LogId>, limit: Duration) -> bool {
+        let link = self.link(to, "");
+        let answer = link.ask(Message::MayStand(last), limit).await;
+        matches!(answer, Ok(Answer::MayStand(true)))
+    }
 }
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Link;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link {
-        Link { transport: Arc::clone(&self.0), to: target, address: node.addr.clone() }
+        self.link(target, &node.addr)
     }
 }
 
 type Failed<E> = RPCError<u64, BasicNode, RaftError<u64, E>>;
 
 impl Link {
-    async fn ask(&self, message: &Message, option: &RPCOption) -> Result<Answer, TransportError> {
+    async fn ask(&self, message: Message, limit: Duration) -> Result<Answer, TransportError> {
         let told = |error: serde_json::Error| TransportError::new(error.to_string());
-        let bytes = serde_json::to_vec(message).map_err(told)?;
+        let envelope = Envelope { cluster: self.network.cluster.to_string(), message };
+        let bytes = serde_json::to_vec(&envelope).map_err(told)?;
         let to = NodeId(i32::try_from(self.to).unwrap_or(-1));
-        let answer =
-            self.transport.call(to, &self.address, bytes.into(), option.hard_ttl()).await?;
+        let answer = self.network.transport.call(to, &self.address, bytes.into(), limit).await?;
+        self.network.contacts.answered(self.to);
         serde_json::from_slice(&answer).map_err(told)
+    }
+
+    /// Asks as a leader does.
+    async fn lead(&self, message: Message, option: &RPCOption) -> Result<Answer, TransportError> {
+        if self.network.contacts.is_silent() {
+            let reason = "nobody answers this leader; it lets others elect another".to_owned();
+            return Err(TransportError::new(reason));
+        }
+        self.ask(message, option.hard_ttl()).await
     }
 
     /// The answer, if it is one to this message.
@@ -91,7 +177,8 @@ impl Link {
     ) -> Result<T, Failed<E>> {
         let answer = answer.map_err(|error| RPCError::Unreachable(Unreachable::new(&error)))?;
         if let Answer::Nonsense(reason) = answer {
-            return Err(NetworkError::new(&TransportError::new(reason)).into());
+            // Asked again at once, it would say the same.
+            return Err(RPCError::Unreachable(Unreachable::new(&TransportError::new(reason))));
         }
         match pick(answer) {
             Some(Ok(answer)) => Ok(answer),
@@ -110,7 +197,7 @@ impl RaftNetwork<Types> for Link {
         rpc: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<u64>, Failed<openraft::error::Infallible>> {
-        let answer = self.ask(&Message::Append(rpc), &option).await;
+        let answer = self.lead(Message::Append(rpc), &option).await;
         self.take(answer, |answer| match answer {
             Answer::Append(answer) => Some(answer),
             _ => None,
@@ -122,7 +209,7 @@ impl RaftNetwork<Types> for Link {
         rpc: InstallSnapshotRequest<Types>,
         option: RPCOption,
     ) -> Result<InstallSnapshotResponse<u64>, Failed<InstallSnapshotError>> {
-        let answer = self.ask(&Message::Snapshot(rpc), &option).await;
+        let answer = self.lead(Message::Snapshot(rpc), &option).await;
         self.take(answer, |answer| match answer {
             Answer::Snapshot(answer) => Some(answer),
             _ => None,
@@ -134,7 +221,7 @@ impl RaftNetwork<Types> for Link {
         rpc: VoteRequest<u64>,
         option: RPCOption,
     ) -> Result<VoteResponse<u64>, Failed<openraft::error::Infallible>> {
-        let answer = self.ask(&Message::Vote(rpc), &option).await;
+        let answer = self.ask(Message::Vote(rpc), option.hard_ttl()).await;
         self.take(answer, |answer| match answer {
             Answer::Vote(answer) => Some(answer),
             _ => None,
@@ -143,6 +230,6 @@ impl RaftNetwork<Types> for Link {
 
     /// A node that is away is asked again soon: it may be back.
     fn backoff(&self) -> Backoff {
-        Backoff::new(std::iter::repeat(std::time::Duration::from_millis(100)))
+        Backoff::new(std::iter::repeat(Duration::from_millis(100)))
     }
 }

@@ -1,5 +1,5 @@
-//! The log of the quorum on disk: one line an entry, its checksum before it, so that a person can
-//! read it; the vote in a small file of its own.
+//! The log of the quorum on disk: the entries in a file of lines, the vote and the last entry that
+//! was purged in small files of their own.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,15 +9,19 @@ use std::ops::RangeBounds;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use openraft::storage::{LogFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader, StorageIOError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::warn;
 
 use super::QuorumError;
+use super::lines::{self, line};
 use super::types::{LogId, RaftEntry, StorageError, Types, Vote};
 use crate::log::checkpoint::write_atomically;
 
@@ -26,31 +30,26 @@ const VOTE: &str = "vote.json";
 const PURGED: &str = "purged.json";
 /// The file is written anew once so much of it is of purged entries.
 const REWRITE_AFTER: u64 = 4 * 1024 * 1024;
+/// The longest that a snapshot may take to reach the disk.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The log on disk; clones are the same log.
 #[derive(Clone, Debug)]
-pub(super) struct LogStore(Arc<Mutex<Inner>>);
+pub(super) struct LogStore {
+    inner: Arc<Mutex<Inner>>,
+    /// The last entry that is in a snapshot on disk.
+    in_snapshot: watch::Receiver<Option<LogId>>,
+}
 
 #[derive(Debug)]
 struct Inner {
     dir: PathBuf,
     file: File,
     /// Entries, and where each begins in the file.
-    entries: BTreeMap<u64, (u64, RaftEntry)>,
+    entries: Entries,
     end: u64,
     purged: Option<LogId>,
     vote: Option<Vote>,
-}
-
-fn crc_line(json: &str) -> String {
-    format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
-}
-
-/// The entry on a line, if its checksum fits.
-fn parse(line: &str) -> Option<RaftEntry> {
-    let (crc, json) = line.split_once(' ')?;
-    let fits = u32::from_str_radix(crc, 16).ok()? == crc32c::crc32c(json.as_bytes());
-    fits.then(|| serde_json::from_str(json).ok()).flatten()
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, QuorumError> {
@@ -68,11 +67,15 @@ fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 }
 
 impl LogStore {
-    /// Opens the log in `dir`. A torn last line is cut off, and said.
+    /// Opens the log in `dir`. A torn end is cut off, and said. Entries are purged only once
+    /// `in_snapshot` tells that a snapshot on disk has them.
     ///
     /// # Errors
-    /// The disk; an entry in the middle whose checksum does not fit.
-    pub(super) fn open(dir: &Path) -> Result<Self, QuorumError> {
+    /// The disk; an entry that is damaged or missing.
+    pub(super) fn open(
+        dir: &Path,
+        in_snapshot: watch::Receiver<Option<LogId>>,
+    ) -> Result<Self, QuorumError> {
         let path = dir.join(LOG);
         let disk =
             |error: io::Error| QuorumError::Disk { path: path.clone(), reason: error.to_string() };
@@ -85,23 +88,47 @@ impl LogStore {
             .open(&path)
             .map_err(disk)?;
         let bytes = fs::read(&path).map_err(disk)?;
-        let (entries, end) = read_entries(&path, &bytes)?;
-        if end < bytes.len() as u64 {
+        let read = lines::read(&bytes)
+            .map_err(|at| unusable(&path, &format!("the entry at byte {at} is damaged")))?;
+        let end = read.end as u64;
+        if read.end < bytes.len() {
             warn!(
                 path = %path.display(),
-                bytes = bytes.len() as u64 - end,
+                bytes = bytes.len() - read.end,
                 "a torn entry of the metadata log is cut off; nobody counted on it"
             );
-            file.set_len(end).and_then(|()| file.sync_all()).map_err(disk)?;
+            file.set_len(end).map_err(disk)?;
         }
-        let purged = read_json(&dir.join(PURGED))?;
+        // A process that was killed may have left what it had not synced yet. What is told of from
+        // now on must be on disk.
+        file.sync_all().and_then(|()| File::open(dir)?.sync_all()).map_err(disk)?;
+        let purged: Option<LogId> = read_json(&dir.join(PURGED))?;
         let vote = read_json(&dir.join(VOTE))?;
+        let kept = read.entries.into_iter().map(|(at, entry)| (entry.log_id.index, (at, entry)));
+        let entries: Entries =
+            kept.filter(|(index, _)| purged.is_none_or(|purged| *index > purged.index)).collect();
+        let first = purged.map_or(0, |purged| purged.index + 1);
+        if let Some((missing, _)) = (first..).zip(entries.keys()).find(|(at, index)| at != *index) {
+            return Err(unusable(&path, &format!("entry {missing} is missing")));
+        }
+        if purged.is_some_and(|purged| *in_snapshot.borrow() < Some(purged)) {
+            let snapshot = in_snapshot.borrow().map_or(-1, |id| i128::from(id.index));
+            return Err(unusable(
+                &path,
+                &format!("it begins at entry {first}, and the snapshot ends with {snapshot}"),
+            ));
+        }
         let inner = Inner { dir: dir.to_owned(), file, entries, end, purged, vote };
-        Ok(Self(Arc::new(Mutex::new(inner))))
+        Ok(Self { inner: Arc::new(Mutex::new(inner)), in_snapshot })
+    }
+
+    /// The last entry.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.lock().last()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does disk work on a thread that may wait for it.
@@ -118,31 +145,14 @@ impl LogStore {
 
 type Entries = BTreeMap<u64, (u64, RaftEntry)>;
 
-/// The entries in the file, and where the last whole one ends.
-fn read_entries(path: &Path, bytes: &[u8]) -> Result<(Entries, u64), QuorumError> {
-    let mut entries = Entries::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        let Some(length) = rest.iter().position(|byte| *byte == b'\n') else { break };
-        let entry = std::str::from_utf8(&rest[..length]).ok().and_then(parse);
-        let Some(entry) = entry else {
-            if at + length + 1 == bytes.len() {
-                // The last line: torn while it was written, with the line's end in it by chance.
-                break;
-            }
-            return Err(QuorumError::Disk {
-                path: path.to_owned(),
-                reason: format!(
-                    "the entry at byte {at} is damaged. If the other voters are well, remove \
-                     this node's metadata folder and let it follow them anew"
-                ),
-            });
-        };
-        entries.insert(entry.log_id.index, (at as u64, entry));
-        at += length + 1;
+fn unusable(path: &Path, reason: &str) -> QuorumError {
+    QuorumError::Disk {
+        path: path.to_owned(),
+        reason: format!(
+            "{reason}. If the other voters are well, remove this node's metadata folder and let it \
+             follow them anew"
+        ),
     }
-    Ok((entries, at as u64))
 }
 
 impl Inner {
@@ -151,7 +161,7 @@ impl Inner {
         let mut places = Vec::with_capacity(entries.len());
         for entry in entries {
             places.push((self.end + text.len() as u64, entry.clone()));
-            text.push_str(&crc_line(&serde_json::to_string(&entry)?));
+            text.push_str(&line(self.end, &serde_json::to_string(&entry)?));
         }
         self.file.write_all_at(text.as_bytes(), self.end)?;
         self.file.sync_data()?;
@@ -186,7 +196,7 @@ impl Inner {
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&other)?;
         let mut at = 0;
         for (begin, entry) in self.entries.values_mut() {
-            let line = crc_line(&serde_json::to_string(entry)?);
+            let line = line(0, &serde_json::to_string(entry)?);
             file.write_all(line.as_bytes())?;
             *begin = at;
             at += line.len() as u64;
@@ -266,9 +276,17 @@ impl RaftLogStorage<Types> for LogStore {
             .map_err(|error| StorageIOError::write_logs(&error).into())
     }
 
+    /// Openraft purges what a snapshot has that it was just told to install, which goes on beside
+    /// this; a node that ends between the two must find one or the other.
     async fn purge(&mut self, log_id: LogId) -> Result<(), StorageError> {
-        self.work(move |inner| inner.purge(log_id))
-            .await
-            .map_err(|error| StorageIOError::write_logs(&error).into())
+        let mut in_snapshot = self.in_snapshot.clone();
+        let stored = async { in_snapshot.wait_for(|stored| *stored >= Some(log_id)).await.is_ok() };
+        let purged = if timeout(SNAPSHOT_LIMIT, stored).await.unwrap_or(false) {
+            self.work(move |inner| inner.purge(log_id)).await
+        } else {
+            let awaited = format!("no snapshot with entry {log_id} on disk in {SNAPSHOT_LIMIT:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, awaited))
+        };
+        purged.map_err(|error| StorageIOError::write_logs(&error).into())
     }
 }
