@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use history::{Rebalance, RebalanceKind};
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaRespErr;
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use rdkafka::{Offset, TopicPartitionList};
 
 use crate::journal::Journal;
 use crate::keys::KeyTable;
@@ -132,15 +131,7 @@ pub(crate) fn settle(consumer: &BaseConsumer<GroupContext>) {
     }
 }
 
-impl ClientContext for GroupContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(GroupContext);
 
 impl ConsumerContext for GroupContext {
     fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {

@@ -27,3 +27,20 @@ pub(crate) fn error(error: &KafkaError, reason: &str) {
         tracing::info!(target: "librdkafka", %error, "{reason}");
     }
 }
+
+/// librdkafka's logs and errors, of a client whose context is `$context`.
+macro_rules! forwards_logs {
+    ($context:ty) => {
+        impl rdkafka::ClientContext for $context {
+            fn log(&self, level: rdkafka::config::RDKafkaLogLevel, facility: &str, text: &str) {
+                $crate::logs::line(level, facility, text);
+            }
+
+            fn error(&self, error: rdkafka::error::KafkaError, reason: &str) {
+                $crate::logs::error(&error, reason);
+            }
+        }
+    };
+}
+
+pub(crate) use forwards_logs;

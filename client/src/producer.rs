@@ -7,11 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use history::{Draft, Function, Kind, MicroOp, Process, Value};
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
-use rdkafka::{ClientConfig, ClientContext};
 
 use crate::config::is_acknowledged;
 use crate::journal::{Journal, ProcessPool, send_value};
@@ -131,15 +130,7 @@ impl Completion {
 /// librdkafka calls this.
 pub(crate) struct DeliveryContext(Completion);
 
-impl ClientContext for DeliveryContext {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(DeliveryContext);
 
 impl ProducerContext for DeliveryContext {
     type DeliveryOpaque = Box<OpenSend>;

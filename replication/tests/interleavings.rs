@@ -170,12 +170,7 @@ impl Cluster {
     }
 
     fn brokers(&self) -> BTreeMap<NodeId, BrokerState> {
-        let of = |broker: &replication::metadata::Broker| BrokerState {
-            epoch: broker.epoch,
-            fenced: broker.fenced,
-            in_controlled_shutdown: broker.in_controlled_shutdown,
-        };
-        self.image.brokers().map(|broker| (broker.id, of(broker))).collect()
+        self.image.brokers().map(|broker| (broker.id, BrokerState::from(broker))).collect()
     }
 
     fn register(&mut self, id: NodeId) {
@@ -218,13 +213,7 @@ impl Cluster {
         if !node.up {
             return;
         }
-        let assignment = Assignment {
-            leader_epoch: state.leader_epoch,
-            partition_epoch: state.partition_epoch,
-            replicas: state.replicas.clone(),
-            isr: state.isr.clone(),
-            recovery: state.recovery,
-        };
+        let assignment = Assignment::from(&state);
         let mut effects = Effects::default();
         match &mut node.role {
             Role::Leader(leader) if leader.leader_epoch() == state.leader_epoch => {

@@ -299,10 +299,13 @@ async fn take(
             let id = PartitionId { topic: TopicId(topic.topic_id), index: answer.partition_index };
             let Some(asked) = asked.get(&id) else { continue };
             match answer.error_code.err() {
-                None if take_records(source, asked, answer)? => {
-                    grown.insert(id, Arc::clone(&asked.partition));
-                }
-                None => {}
+                None => match take_records(source, asked, answer)? {
+                    Taken::Grown => {
+                        grown.insert(id, Arc::clone(&asked.partition));
+                    }
+                    Taken::Nothing => {}
+                    Taken::Bad => back_off(source, context, id),
+                },
                 Some(ResponseError::OffsetOutOfRange) => {
                     let settled = out_of_range(source, context, connection, asked).await;
                     if let Err(reason) = settled {
@@ -324,8 +327,15 @@ async fn take(
     Ok(())
 }
 
-/// Whether the log has grown.
-fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result<bool, String> {
+/// What an answer without an error was good for.
+enum Taken {
+    Grown,
+    Nothing,
+    /// It cannot be appended.
+    Bad,
+}
+
+fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result<Taken, String> {
     let Asked { partition, epoch, from } = asked;
     let disk = |error| format!("{}: {error}", partition.key());
     if answer.diverging_epoch.epoch >= 0 && answer.diverging_epoch.end_offset >= 0 {
@@ -334,7 +344,7 @@ fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result
             end: Offset(answer.diverging_epoch.end_offset),
         };
         partition.diverged(source.id, *epoch, *from, end).map_err(disk)?;
-        return Ok(false);
+        return Ok(Taken::Nothing);
     }
     let answer = FromLeader {
         records: answer.records.unwrap_or_default(),
@@ -342,11 +352,12 @@ fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result
         log_start: Offset(answer.log_start_offset),
     };
     match partition.fetched(source.id, *epoch, *from, &answer) {
-        Ok(grown) => Ok(grown),
+        Ok(true) => Ok(Taken::Grown),
+        Ok(false) => Ok(Taken::Nothing),
         Err(error) if error.is_bad_data() => {
-            // Damaged on the way, or on the leader's disk: ask again.
+            // Damaged on the way, or on the leader's disk: ask again, but not at once.
             warn!(key = partition.key(), %error, "what the leader sent cannot be appended");
-            Ok(false)
+            Ok(Taken::Bad)
         }
         Err(error) => Err(disk(error)),
     }

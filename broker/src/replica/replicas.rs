@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use replication::metadata::{Image, PartitionState, Topic};
+use replication::metadata::{Image, PartitionState, Resource, Topic};
 use replication::partition::{Assignment, BrokerState};
 use replication::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionId};
 use tokio::sync::{mpsc, watch};
@@ -170,10 +170,11 @@ impl Replicas {
             }
         }
         let mut changes = Vec::new();
+        let all_changed = brokers_changed || !before.same_broker_settings(image);
         for topic in image.topics() {
             let same = before.topic(topic.id).is_some_and(|known| std::ptr::eq(known, topic));
-            let settings_changed = !before.same_settings(image, &topic.name);
-            if same && !settings_changed && !brokers_changed {
+            let resource = Resource::Topic(topic.name.clone());
+            if same && !all_changed && before.same_settings(image, &resource) {
                 continue;
             }
             self.apply_topic(image, topic, &mut changes);
@@ -184,18 +185,8 @@ impl Replicas {
 
     /// Notes `image` as seen; the one before, and brokers where they changed.
     fn see(&self, metadata: &Arc<Metadata>) -> (Arc<Metadata>, Option<Arc<Brokers>>) {
-        let brokers: Brokers = metadata
-            .0
-            .brokers()
-            .map(|broker| {
-                let state = BrokerState {
-                    epoch: broker.epoch,
-                    fenced: broker.fenced,
-                    in_controlled_shutdown: broker.in_controlled_shutdown,
-                };
-                (broker.id, state)
-            })
-            .collect();
+        let brokers: Brokers =
+            metadata.0.brokers().map(|broker| (broker.id, BrokerState::from(broker))).collect();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut seen.image, Arc::clone(metadata));
         let changed = (*seen.brokers != brokers).then(|| Arc::new(brokers));
@@ -249,13 +240,7 @@ impl Replicas {
         partition: &Arc<Partition>,
         state: &PartitionState,
     ) -> Result<(), StoreError> {
-        let assignment = Assignment {
-            leader_epoch: state.leader_epoch,
-            partition_epoch: state.partition_epoch,
-            replicas: state.replicas.clone(),
-            isr: state.isr.clone(),
-            recovery: state.recovery,
-        };
+        let assignment = Assignment::from(state);
         if state.leader == Some(self.context.config.node) {
             self.fetchers.unfollow(partition.id);
             return partition.lead(assignment);
@@ -274,8 +259,7 @@ impl Replicas {
     /// Where brokers reach `broker`.
     fn address(&self, image: &Image, broker: NodeId) -> Option<String> {
         let name = &self.context.config.inter_broker_listener;
-        let listeners = &image.broker(broker)?.listeners;
-        let listener = listeners.iter().find(|listener| listener.name == *name)?;
+        let listener = image.broker(broker)?.listener(name)?;
         Some(format!("{}:{}", listener.host, listener.port))
     }
 

@@ -257,7 +257,6 @@ impl Services {
 
 /// Where `broker` can be reached through `listener`.
 pub fn endpoint(image: &Image, broker: NodeId, listener: &str) -> Option<Endpoint> {
-    let registered = image.broker(broker)?;
-    let listener = registered.listeners.iter().find(|known| known.name == listener)?;
+    let listener = image.broker(broker)?.listener(listener)?;
     Some(Endpoint { id: broker, host: listener.host.clone(), port: i32::from(listener.port) })
 }

@@ -3,11 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::ClientConfig;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
-use rdkafka::{ClientConfig, ClientContext};
 use tokio::sync::{Notify, oneshot};
 
 use super::polled::Polled;
@@ -178,15 +176,7 @@ struct Reports {
     window: Arc<Window>,
 }
 
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(Reports);
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = usize;

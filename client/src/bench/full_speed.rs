@@ -3,9 +3,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::ProducerContext;
 
@@ -210,15 +207,7 @@ impl Reports {
     }
 }
 
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(Reports);
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = usize;

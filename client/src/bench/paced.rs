@@ -6,8 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::ProducerContext;
@@ -337,15 +335,7 @@ impl Reports {
     }
 }
 
-impl ClientContext for Reports {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(Reports);
 
 impl ProducerContext for Reports {
     type DeliveryOpaque = usize;

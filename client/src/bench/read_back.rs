@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::KafkaError;
-use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::{BenchError, BenchTopic, driven, given_up, part_with, refused_settings, settings};
 use crate::logs;
@@ -182,14 +181,6 @@ pub(super) fn tolerated(error: &KafkaError) -> Result<String, BenchError> {
 /// Passes log lines on, and does nothing else.
 pub(super) struct Quiet;
 
-impl ClientContext for Quiet {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
-        logs::line(level, facility, text);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        logs::error(&error, reason);
-    }
-}
+logs::forwards_logs!(Quiet);
 
 impl ConsumerContext for Quiet {}

@@ -1,6 +1,6 @@
 //! What the metadata log adds up to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,11 @@ impl Broker {
     /// May it lead and be in an ISR (R36)?
     pub const fn is_active(&self) -> bool {
         !self.fenced && !self.in_controlled_shutdown
+    }
+
+    /// Where it listens under this name.
+    pub fn listener(&self, name: &str) -> Option<&Listener> {
+        self.listeners.iter().find(|listener| listener.name == name)
     }
 }
 
@@ -338,23 +343,22 @@ impl Image {
         self.settings.get(resource).cloned().unwrap_or_default()
     }
 
+    /// Are the settings of a resource itself the same in `other`?
+    pub fn same_settings(&self, other: &Self, resource: &Resource) -> bool {
+        self.settings.get(resource) == other.settings.get(resource)
+    }
+
     /// One setting of a resource itself.
     pub fn setting(&self, resource: &Resource, name: &str) -> Option<&str> {
         self.settings.get(resource)?.get(name).map(String::as_str)
     }
 
-    /// Are the settings that concern `topic` (its own, and every broker's) the same in `other`?
-    pub fn same_settings(&self, other: &Self, topic: &str) -> bool {
-        let topic = Resource::Topic(topic.to_owned());
-        let brokers = |image: &Self| -> BTreeSet<(Resource, BTreeMap<String, String>)> {
-            image
-                .settings
-                .iter()
-                .filter(|(resource, _)| !matches!(resource, Resource::Topic(_)))
-                .map(|(resource, settings)| (resource.clone(), settings.clone()))
-                .collect()
-        };
-        self.settings.get(&topic) == other.settings.get(&topic) && brokers(self) == brokers(other)
+    /// Are the settings of brokers, each one's and all, the same in `other`?
+    pub fn same_broker_settings(&self, other: &Self) -> bool {
+        let mine = self.settings.iter();
+        let is_of_topic = |resource: &Resource| matches!(resource, Resource::Topic(_));
+        mine.filter(|(resource, _)| !is_of_topic(resource))
+            .eq(other.settings.iter().filter(|(resource, _)| !is_of_topic(resource)))
     }
 
     /// The first producer id that is not given away.

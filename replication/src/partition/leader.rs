@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::metadata::PartitionState;
 use crate::partition::Brokers;
 use crate::partition::eligibility::{epochs_match, may_enter};
 use crate::partition::high_watermark::{candidate, effective_min_isr, may_advance, raised};
@@ -26,6 +27,18 @@ pub struct Assignment {
     pub isr: Vec<NodeId>,
     /// How trustworthy the leader's log is.
     pub recovery: Recovery,
+}
+
+impl From<&PartitionState> for Assignment {
+    fn from(state: &PartitionState) -> Self {
+        Self {
+            leader_epoch: state.leader_epoch,
+            partition_epoch: state.partition_epoch,
+            replicas: state.replicas.clone(),
+            isr: state.isr.clone(),
+            recovery: state.recovery,
+        }
+    }
 }
 
 /// What a leader is told.

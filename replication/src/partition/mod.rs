@@ -25,6 +25,7 @@ pub mod visibility;
 
 use std::collections::BTreeMap;
 
+use crate::metadata::Broker;
 use crate::types::{BrokerEpoch, NodeId};
 
 pub use high_watermark::{FollowerHighWatermark, follower_high_watermark};
@@ -46,6 +47,13 @@ pub struct BrokerState {
     pub fenced: bool,
     /// On its way out (R28).
     pub in_controlled_shutdown: bool,
+}
+
+impl From<&Broker> for BrokerState {
+    fn from(broker: &Broker) -> Self {
+        let Broker { epoch, fenced, in_controlled_shutdown, .. } = *broker;
+        Self { epoch, fenced, in_controlled_shutdown }
+    }
 }
 
 /// What this node knows of brokers.

@@ -51,13 +51,11 @@ pub(in crate::server) async fn handle(
     let most = size(request.max_bytes).min(services.config.limits.fetch_bytes);
     let least = size(request.min_bytes).min(most);
     let mut wanted = wanted(&request, arrived.header.api_version, services);
-    // The first look tells the leader where a follower is, before it waits for more: each
-    // partition is looked at, whatever the others say.
-    let mut settled = false;
-    for wanted in &wanted {
-        settled |= wanted.look().is_none_or(|found| found.diverging.is_some());
-    }
-    if !settled {
+    let looks = wanted.iter().map(|wanted| match wanted.look() {
+        Some(found) if found.diverging.is_none() => Look::CanWait,
+        _ => Look::Settled,
+    });
+    if !is_settled(looks) {
         await_bytes(&wanted, least as u64, until).await;
     }
     for wanted in &mut wanted {
@@ -72,6 +70,21 @@ pub(in crate::server) async fn handle(
         Answer::Frame { bytes, .. } => Answer::Frame { bytes, held: share },
         other => other,
     })
+}
+
+/// What a first look at a partition says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// There is an answer, an error or where the logs diverge, that does not get better by waiting.
+    Settled,
+    /// More records may come.
+    CanWait,
+}
+
+/// Is there an answer that shall not wait? The look tells the leader where a follower is: each
+/// partition is looked at, whatever the others say, or their followers would drop out of the ISR.
+fn is_settled(looks: impl Iterator<Item = Look>) -> bool {
+    looks.fold(false, |settled, look| settled || look == Look::Settled)
 }
 
 fn size(bytes: i32) -> usize {
@@ -268,4 +281,25 @@ fn refused(data: PartitionData, error: ResponseError) -> PartitionData {
         .with_log_start_offset(-1)
         .with_aborted_transactions(None)
         .with_records(Some(Bytes::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_partition_is_looked_at_whatever_the_ones_before_it_say() {
+        for (looks, settled) in [
+            (vec![Look::Settled, Look::CanWait, Look::CanWait], true),
+            (vec![Look::CanWait, Look::Settled, Look::CanWait], true),
+            (vec![Look::CanWait, Look::CanWait], false),
+            (vec![], false),
+        ] {
+            let mut looked_at = 0;
+            let all = looks.len();
+            let looks = looks.into_iter().inspect(|_| looked_at += 1);
+            assert_eq!(is_settled(looks), settled);
+            assert_eq!(looked_at, all);
+        }
+    }
 }
