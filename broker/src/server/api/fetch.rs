@@ -84,7 +84,11 @@ enum Look {
 /// Is there an answer that shall not wait? The look tells the leader where a follower is: each
 /// partition is looked at, whatever the others say, or their followers would drop out of the ISR.
 fn is_settled(looks: impl Iterator<Item = Look>) -> bool {
-    looks.fold(false, |settled, look| settled || look == Look::Settled)
+    let mut settled = false;
+    for look in looks {
+        settled |= look == Look::Settled;
+    }
+    settled
 }
 
 fn size(bytes: i32) -> usize {
