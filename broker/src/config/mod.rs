@@ -385,6 +385,10 @@ fn groups(reader: &mut Reader) -> GroupSettings {
         max_session: reader.millis("group.max.session.timeout.ms", 1_800_000),
         max_size: reader.number("group.max.size", defaults.max_size, 1),
         metadata_max_bytes: reader.number("offset.metadata.max.bytes", 4096, 0),
+        offsets_retention: Duration::from_secs(
+            60 * reader.number::<u64>("offsets.retention.minutes", 7 * 24 * 60, 1),
+        ),
+        retention_check: reader.millis("offsets.retention.check.interval.ms", 600_000),
     }
 }
 

@@ -141,6 +141,8 @@ pub struct Group {
     pub leader: Option<String>,
     /// Its members.
     pub members: BTreeMap<String, Member>,
+    /// Since when it has no members; `None` for one that never had any.
+    pub empty_since: Option<Instant>,
     /// Ids that were given and not used yet (KIP-394), until when.
     pub given_ids: BTreeMap<String, Instant>,
     /// When the rebalance goes on without those who have not joined.
@@ -158,6 +160,7 @@ impl Default for Group {
             protocol: None,
             leader: None,
             members: BTreeMap::new(),
+            empty_since: None,
             given_ids: BTreeMap::new(),
             rebalance_ends: None,
             not_before: None,
@@ -182,6 +185,11 @@ impl Group {
         });
         let first = members.next().unwrap_or_default();
         members.fold(first, |common, names| common.intersection(&names).copied().collect())
+    }
+
+    /// Nobody is in it, and nobody is about to be.
+    pub fn is_abandoned(&self) -> bool {
+        self.state == GroupState::Empty && self.members.is_empty() && self.given_ids.is_empty()
     }
 
     /// The member that calls itself so over restarts.
@@ -250,6 +258,7 @@ impl Group {
         self.generation += 1;
         if self.members.is_empty() {
             self.state = GroupState::Empty;
+            self.empty_since = Some(now);
             self.protocol = None;
             self.leader = None;
             return;

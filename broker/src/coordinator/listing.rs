@@ -11,8 +11,8 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 
 use super::group::{Group, GroupState};
-use super::records::group_key;
-use super::{Caller, Coordinator, Place, text};
+use super::shard::Change;
+use super::{Caller, Coordinator, text};
 
 impl Coordinator {
     /// DescribeGroups.
@@ -85,27 +85,20 @@ impl Coordinator {
     }
 
     async fn delete_group(&self, name: &str) -> Result<(), ResponseError> {
-        let (partition, epoch, places) = self.with_shard(name, |partition, shard| {
+        let written = self.with_shard(name, |partition, shard| {
             let group = shard.groups.get(name).ok_or(ResponseError::GroupIdNotFound)?;
             if group.state != GroupState::Empty {
                 return Err(ResponseError::NonEmptyGroup);
             }
-            let places: Vec<Place> = shard
-                .offsets
-                .get(name)
-                .into_iter()
-                .flat_map(|known| known.keys().cloned())
-                .collect();
-            Ok((partition, shard.epoch, places))
+            let offset = |place| Change::Offset { group: name.to_owned(), place, committed: None };
+            let mut changes: Vec<Change> = shard.places(name).into_iter().map(offset).collect();
+            changes.push(Change::GroupGone(name.to_owned()));
+            self.write_all(partition, shard, &changes)
         })?;
-        self.forget(name, partition, epoch, &places).await?;
-        let gone = vec![(group_key(name), None)];
-        self.store.append(partition, epoch, gone).await.map_err(super::StoreError::response)?;
-        self.with_shard(name, |_, shard| {
-            shard.groups.remove(name);
-            shard.offsets.remove(name);
-            Ok(())
-        })
+        match written {
+            Some(written) => self.kept(written).await,
+            None => Ok(()),
+        }
     }
 }
 

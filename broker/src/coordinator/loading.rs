@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kafka_protocol::ResponseError;
 use replication::types::{LeaderEpoch, Offset};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::group::{Group, GroupState, NewMember};
 use super::records::{Key, StoredGroup, read_group, read_key, read_offset};
-use super::{Coordinator, Shard, StoredRecord};
+use super::shard::{Offsets, Shard};
+use super::{Coordinator, StoredRecord};
 
 /// Between two attempts to read.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -19,8 +19,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 impl Coordinator {
     /// This node leads `partition` in `epoch` from now on: its groups are read in the background.
     pub fn elected(self: &Arc<Self>, partition: i32, epoch: LeaderEpoch) {
-        let shard =
-            Shard { epoch, loaded: false, groups: BTreeMap::new(), offsets: BTreeMap::new() };
+        let shard = Shard::new(epoch);
         if let Some(mut old) = self.lock().insert(partition, shard) {
             old.dismiss();
         }
@@ -44,21 +43,30 @@ impl Coordinator {
             if !is_current {
                 return;
             }
-            match self.store.read(partition, from).await {
-                Ok((records, next)) if next == from => {
-                    drop(records);
-                    break;
+            // What the last leader had acknowledged may lie above what is committed here as far as
+            // this node knows; what it had not, may still be cut. Both are settled once all that was
+            // read is committed.
+            let read_on = match self.store.read(partition, epoch, from).await {
+                Ok((_, next)) if next == from => {
+                    let counts = self.store.await_committed(partition, epoch, from).await;
+                    match self.store.committed(partition, epoch) {
+                        // Too few replicas in sync are no reason not to say what is committed.
+                        Ok(committed) if committed >= from => break,
+                        _ => counts,
+                    }
                 }
                 Ok((records, next)) => {
                     for record in records {
                         read.take(record);
                     }
                     from = next;
+                    Ok(())
                 }
-                Err(error) => {
-                    warn!(partition, error = ?error.0, "groups cannot be read yet");
-                    sleep(BACK_OFF).await;
-                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = read_on {
+                warn!(partition, error = ?error.0, "groups cannot be read yet");
+                sleep(BACK_OFF).await;
             }
         }
         let now = Instant::now();
@@ -69,6 +77,9 @@ impl Coordinator {
         shard.offsets = read.offsets;
         shard.groups =
             read.groups.into_iter().map(|(name, stored)| (name, restored(stored, now))).collect();
+        for group in shard.offsets.groups() {
+            shard.groups.entry(group.clone()).or_default();
+        }
         shard.loaded = true;
         info!(
             partition,
@@ -82,32 +93,22 @@ impl Coordinator {
     }
 }
 
-impl Shard {
-    fn dismiss(&mut self) {
-        for group in self.groups.values_mut() {
-            group.dismiss(ResponseError::NotCoordinator);
-        }
-    }
-}
-
 /// What was read so far; later records replace earlier ones.
 #[derive(Debug, Default)]
 struct Read {
     groups: BTreeMap<String, StoredGroup>,
-    offsets: BTreeMap<String, BTreeMap<(String, i32), super::Committed>>,
+    offsets: Offsets,
 }
 
 impl Read {
     fn take(&mut self, record: StoredRecord) {
         match record.key.and_then(read_key) {
-            Some(Key::Offset { group, topic, partition }) => {
-                let offsets = self.offsets.entry(group).or_default();
-                match record.value.map(read_offset) {
-                    Some(Some(committed)) => drop(offsets.insert((topic, partition), committed)),
-                    Some(None) => warn!(offset = %record.offset, "a commit cannot be read"),
-                    None => drop(offsets.remove(&(topic, partition))),
+            Some(Key::Offset { group, topic, partition }) => match record.value.map(read_offset) {
+                Some(None) => warn!(offset = %record.offset, "a commit cannot be read"),
+                committed => {
+                    self.offsets.take(group, (topic, partition), committed.flatten());
                 }
-            }
+            },
             Some(Key::Group(group)) => match record.value.map(read_group) {
                 Some(Some(stored)) => drop(self.groups.insert(group, stored)),
                 Some(None) => warn!(offset = %record.offset, "a group cannot be read"),
@@ -141,7 +142,9 @@ fn restored(stored: StoredGroup, now: Instant) -> Group {
         group.restore(new, now);
         assignments.push((member.id, member.assignment));
     }
-    if !assignments.is_empty() {
+    if assignments.is_empty() {
+        group.empty_since = Some(now);
+    } else {
         group.assigned(&assignments, now);
         group.state = GroupState::Stable;
     }

@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::group::{Group, GroupState, Joined, NewMember};
-use super::records::{group_key, group_value};
-use super::{Caller, Coordinator, Shard, text};
+use super::records::group_value;
+use super::shard::{Change, Shard};
+use super::{Caller, Coordinator, Written, text};
 use crate::replica::clock;
 
 /// From this version on an id is given first, and used in a second join (KIP-394).
@@ -46,9 +47,7 @@ enum Assignment {
     Waits(oneshot::Receiver<Result<Bytes, ResponseError>>),
     /// The leader says who gets what; it has to be kept first.
     Leads {
-        partition: i32,
-        epoch: replication::types::LeaderEpoch,
-        record: (Bytes, Option<Bytes>),
+        written: Written,
         waits: oneshot::Receiver<Result<Bytes, ResponseError>>,
     },
 }
@@ -202,7 +201,7 @@ impl Coordinator {
         _caller: &Caller,
     ) -> SyncGroupResponse {
         let begun = self.with_shard(&request.group_id, |partition, shard| {
-            begin_sync(partition, shard, &request)
+            self.begin_sync(partition, shard, &request)
         });
         let assignment = match begun {
             Err(error) => Err(error),
@@ -210,9 +209,11 @@ impl Coordinator {
             Ok(Assignment::Waits(waits)) => {
                 waits.await.unwrap_or(Err(ResponseError::NotCoordinator))
             }
-            Ok(Assignment::Leads { partition, epoch, record, waits }) => {
-                let kept = self.store.append(partition, epoch, vec![record]).await;
-                self.leader_was_kept(&request, epoch, kept.map_err(super::StoreError::response));
+            Ok(Assignment::Leads { written, waits }) => {
+                if let Err(error) = self.kept(written).await {
+                    self.was_not_kept(&request, error);
+                }
+                self.changed.notify_one();
                 waits.await.unwrap_or(Err(ResponseError::NotCoordinator))
             }
         };
@@ -225,31 +226,57 @@ impl Coordinator {
         }
     }
 
-    fn leader_was_kept(
+    fn begin_sync(
         &self,
+        partition: i32,
+        shard: &mut Shard,
         request: &SyncGroupRequest,
-        epoch: replication::types::LeaderEpoch,
-        kept: Result<(), ResponseError>,
-    ) {
+    ) -> Result<Assignment, ResponseError> {
+        let member = request.member_id.as_str();
+        let group = known_member(
+            shard,
+            &request.group_id,
+            member,
+            request.group_instance_id.as_deref(),
+            Some(request.generation_id),
+        )?;
+        match group.state {
+            GroupState::Empty => return Err(ResponseError::UnknownMemberId),
+            GroupState::PreparingRebalance => return Err(ResponseError::RebalanceInProgress),
+            GroupState::Stable => {
+                let assignment = group.members.get(member).map(|member| member.assignment.clone());
+                return Ok(Assignment::Is(assignment.unwrap_or_default()));
+            }
+            GroupState::CompletingRebalance => {}
+        }
+        let (answer, waits) = oneshot::channel();
+        group.wait_for_assignment(member, answer);
+        if group.leader.as_deref() != Some(member) {
+            return Ok(Assignment::Waits(waits));
+        }
         let assignments = assignments(request);
-        let now = Instant::now();
+        let stored = group_value(group, &assignments, clock::wall_ms());
+        let change = Change::Assigned {
+            group: request.group_id.to_string(),
+            generation: group.generation,
+            assignments,
+        };
+        let record = change.record(Some(&stored));
+        match self.write(partition, shard, vec![record], vec![change]) {
+            Ok(written) => Ok(Assignment::Leads { written, waits }),
+            Err(error) => {
+                not_assigned(shard, request, error);
+                Ok(Assignment::Waits(waits))
+            }
+        }
+    }
+
+    fn was_not_kept(&self, request: &SyncGroupRequest, error: ResponseError) {
         // The shard may be another's by now; then everyone was dismissed.
         let _ = self.with_shard(&request.group_id, |_, shard| {
-            let is_current = shard.epoch == epoch;
-            let group = shard.groups.get_mut(request.group_id.as_str());
-            if let Some(group) = group.filter(|group| {
-                is_current
-                    && group.state == GroupState::CompletingRebalance
-                    && group.generation == request.generation_id
-            }) {
-                match kept {
-                    Ok(()) => group.assigned(&assignments, now),
-                    Err(error) => group.not_assigned(error, now),
-                }
-            }
+            not_assigned(shard, request, error);
             Ok(())
         });
-        self.changed.notify_one();
     }
 
     /// Heartbeat.
@@ -406,37 +433,13 @@ fn assignments(request: &SyncGroupRequest) -> Vec<(String, Bytes)> {
         .collect()
 }
 
-fn begin_sync(
-    partition: i32,
-    shard: &mut Shard,
-    request: &SyncGroupRequest,
-) -> Result<Assignment, ResponseError> {
-    let epoch = shard.epoch;
-    let member = request.member_id.as_str();
-    let group = known_member(
-        shard,
-        &request.group_id,
-        member,
-        request.group_instance_id.as_deref(),
-        Some(request.generation_id),
-    )?;
-    match group.state {
-        GroupState::Empty => Err(ResponseError::UnknownMemberId),
-        GroupState::PreparingRebalance => Err(ResponseError::RebalanceInProgress),
-        GroupState::Stable => {
-            let assignment = group.members.get(member).map(|member| member.assignment.clone());
-            Ok(Assignment::Is(assignment.unwrap_or_default()))
-        }
-        GroupState::CompletingRebalance => {
-            let (answer, waits) = oneshot::channel();
-            group.wait_for_assignment(member, answer);
-            if group.leader.as_deref() != Some(member) {
-                return Ok(Assignment::Waits(waits));
-            }
-            let value = group_value(group, &assignments(request), clock::wall_ms());
-            let record = (group_key(&request.group_id), Some(value));
-            Ok(Assignment::Leads { partition, epoch, record, waits })
-        }
+/// Everyone who waits in the request's generation is told that its leader's word does not hold.
+fn not_assigned(shard: &mut Shard, request: &SyncGroupRequest, error: ResponseError) {
+    if let Some(group) = shard.groups.get_mut(request.group_id.as_str())
+        && group.state == GroupState::CompletingRebalance
+        && group.generation == request.generation_id
+    {
+        group.not_assigned(error, Instant::now());
     }
 }
 
@@ -446,7 +449,9 @@ pub(super) async fn watch_deadlines(coordinator: Weak<Coordinator>) {
         let Some(this) = coordinator.upgrade() else { return };
         let now = Instant::now();
         let mut next: Option<Instant> = None;
-        for shard in this.lock().values_mut() {
+        for (partition, shard) in this.lock().iter_mut() {
+            // What nobody waits for any more is made here; a shard that is elsewhere goes soon.
+            let _ = this.settle(*partition, shard);
             for group in shard.groups.values_mut() {
                 if group.next_deadline().is_some_and(|deadline| deadline <= now) {
                     group.tick(now);

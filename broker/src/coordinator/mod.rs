@@ -4,18 +4,22 @@
 //! |---|---|
 //! | a group: members, generations, rebalances | [`group`] |
 //! | what of it lies in the topic of groups, in Kafka's formats | [`records`] |
+//! | the groups of one partition: committed, and on its way there | `shard` |
 //! | joining, syncing, heartbeats, leaving | `membership` |
 //! | offsets: committed, fetched, deleted | `offsets` |
+//! | and forgotten when nobody uses them | `expiry` |
 //! | describing, listing, deleting groups | `listing` |
 //! | partitions of the topic taken over and given up | `loading` |
 #![allow(clippy::unused_async, reason = "every handler has the same shape")]
 
+mod expiry;
 pub mod group;
 mod listing;
 mod loading;
 mod membership;
 mod offsets;
 pub mod records;
+mod shard;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +31,9 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use replication::types::{LeaderEpoch, Offset};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use group::Group;
+use shard::{Change, Record, Shard};
 
 /// Where groups are kept: a replicated topic.
 #[async_trait]
@@ -36,24 +41,44 @@ pub trait OffsetsTopic: Send + Sync + 'static {
     /// How many partitions it has; 0: it is not there.
     fn partitions(&self) -> i32;
 
-    /// Appends to a partition, in this leader epoch alone; returns once that is committed.
+    /// Appends to a partition, in this leader epoch alone, behind whatever was appended before; where
+    /// its log ends then. It is not committed yet.
     ///
     /// # Errors
-    /// [`StoreError`]: nobody may count on it.
-    async fn append(
+    /// [`StoreError`]: nothing was appended.
+    fn append(
         &self,
         partition: i32,
         leader_epoch: LeaderEpoch,
         records: Vec<(Bytes, Option<Bytes>)>,
+    ) -> Result<Offset, StoreError>;
+
+    /// Up to where a partition is committed.
+    ///
+    /// # Errors
+    /// [`StoreError`]: this node does not lead it in this epoch (any more).
+    fn committed(&self, partition: i32, leader_epoch: LeaderEpoch) -> Result<Offset, StoreError>;
+
+    /// Waits until everything below `end` is committed.
+    ///
+    /// # Errors
+    /// [`StoreError`]: nobody may count on it; it may be committed later.
+    async fn await_committed(
+        &self,
+        partition: i32,
+        leader_epoch: LeaderEpoch,
+        end: Offset,
     ) -> Result<(), StoreError>;
 
-    /// Some records of a partition from `from` on, and where to go on; none at the end.
+    /// Some records of a partition from `from` on, committed or not, and where to go on; none at
+    /// the end. In this leader epoch alone.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn read(
         &self,
         partition: i32,
+        leader_epoch: LeaderEpoch,
         from: Offset,
     ) -> Result<(Vec<StoredRecord>, Offset), StoreError>;
 }
@@ -115,6 +140,10 @@ pub struct GroupSettings {
     pub max_size: usize,
     /// `offset.metadata.max.bytes`.
     pub metadata_max_bytes: usize,
+    /// `offsets.retention.minutes`.
+    pub offsets_retention: Duration,
+    /// `offsets.retention.check.interval.ms`.
+    pub retention_check: Duration,
 }
 
 impl Default for GroupSettings {
@@ -125,6 +154,8 @@ impl Default for GroupSettings {
             max_session: Duration::from_secs(1800),
             max_size: usize::MAX,
             metadata_max_bytes: 4096,
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
+            retention_check: Duration::from_secs(600),
         }
     }
 }
@@ -144,15 +175,6 @@ pub struct Committed {
 
 /// Topic and partition.
 type Place = (String, i32);
-
-/// The groups of one partition of the topic.
-#[derive(Debug)]
-struct Shard {
-    epoch: LeaderEpoch,
-    loaded: bool,
-    groups: BTreeMap<String, Group>,
-    offsets: BTreeMap<String, BTreeMap<Place, Committed>>,
-}
 
 /// Coordinates the groups whose partitions this node leads.
 pub struct Coordinator {
@@ -188,6 +210,8 @@ impl Coordinator {
         let coordinator =
             Arc::new(Self { settings, store, shards: Mutex::default(), changed: Notify::new() });
         tokio::spawn(membership::watch_deadlines(Arc::downgrade(&coordinator)));
+        let check = coordinator.settings.retention_check;
+        tokio::spawn(expiry::run(Arc::downgrade(&coordinator), check));
         coordinator
     }
 
@@ -217,8 +241,80 @@ impl Coordinator {
         if !shard.loaded {
             return Err(ResponseError::CoordinatorLoadInProgress);
         }
+        self.settle(partition, shard)?;
         work(partition, shard)
     }
+
+    /// Makes what is committed by now.
+    ///
+    /// # Errors
+    /// That the groups are elsewhere by now.
+    fn settle(&self, partition: i32, shard: &mut Shard) -> Result<(), ResponseError> {
+        let committed =
+            self.store.committed(partition, shard.epoch).map_err(StoreError::response)?;
+        shard.settle(committed, Instant::now());
+        Ok(())
+    }
+
+    /// Appends `records`, which make `changes` once they are committed; what to wait for.
+    ///
+    /// # Errors
+    /// What the client is told: nothing was appended.
+    fn write(
+        &self,
+        partition: i32,
+        shard: &mut Shard,
+        records: Vec<Record>,
+        changes: Vec<Change>,
+    ) -> Result<Written, ResponseError> {
+        let epoch = shard.epoch;
+        let end = self.store.append(partition, epoch, records).map_err(StoreError::response)?;
+        shard.wrote(end, changes);
+        Ok(Written { partition, epoch, end })
+    }
+
+    /// Appends any number of `changes` to offsets and of groups that are gone, some at a time; what
+    /// to wait for.
+    ///
+    /// # Errors
+    /// What the client is told: some may have been appended, and are made in time.
+    fn write_all(
+        &self,
+        partition: i32,
+        shard: &mut Shard,
+        changes: &[Change],
+    ) -> Result<Option<Written>, ResponseError> {
+        let mut last = None;
+        for some in changes.chunks(expiry::MOST_IN_BATCH) {
+            let records = some.iter().map(|change| change.record(None)).collect();
+            last = Some(self.write(partition, shard, records, some.to_vec())?);
+        }
+        Ok(last)
+    }
+
+    /// Waits until what was written is committed, and made.
+    ///
+    /// # Errors
+    /// What the client is told. It may be committed later all the same, and is made then.
+    async fn kept(&self, written: Written) -> Result<(), ResponseError> {
+        let Written { partition, epoch, end } = written;
+        let kept = self.store.await_committed(partition, epoch, end).await;
+        let mut shards = self.lock();
+        let shard = shards.get_mut(&partition).filter(|shard| shard.epoch == epoch);
+        let settled = match shard {
+            Some(shard) => self.settle(partition, shard),
+            None => Err(ResponseError::NotCoordinator),
+        };
+        kept.map_err(StoreError::response).and(settled)
+    }
+}
+
+/// What was appended, and where.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    partition: i32,
+    epoch: LeaderEpoch,
+    end: Offset,
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! How far groups are: committed, fetched, deleted.
 
-use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
@@ -18,24 +17,16 @@ use kafka_protocol::messages::{
     OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use replication::types::LeaderEpoch;
 use tokio::time::Instant;
 
 use super::group::{Group, GroupState};
 use super::membership::known_member;
-use super::records::{offset_key, offset_value};
-use super::{Caller, Committed, Coordinator, Place, Shard, text};
+use super::shard::{Change, Shard};
+use super::{Caller, Committed, Coordinator, text};
 use crate::replica::clock;
 
 /// Versions from here on ask for several groups at once.
 const FIRST_WITH_GROUPS: i16 = 8;
-
-/// A commit that may be kept.
-struct Commit {
-    partition: i32,
-    epoch: LeaderEpoch,
-    offsets: Vec<(Place, Committed)>,
-}
 
 impl Coordinator {
     /// OffsetCommit: answered once it is committed; seen by others only then.
@@ -45,12 +36,13 @@ impl Coordinator {
         _caller: &Caller,
     ) -> OffsetCommitResponse {
         let begun = self.with_shard(&request.group_id, |partition, shard| {
-            self.begin_commit(partition, shard, &request)
+            may_commit(shard, &request)?;
+            self.write_all(partition, shard, &self.commits(&request))
         });
         let outcome = match begun {
             Err(error) => Err(error),
-            Ok(commit) if commit.offsets.is_empty() => Ok(()),
-            Ok(commit) => self.keep(&request.group_id, commit).await,
+            Ok(None) => Ok(()),
+            Ok(Some(written)) => self.kept(written).await,
         };
         let topics = request.topics.iter().map(|topic| {
             let partitions = topic.partitions.iter().map(|partition| {
@@ -74,54 +66,28 @@ impl Coordinator {
         metadata.is_some_and(|metadata| metadata.len() > self.settings.metadata_max_bytes)
     }
 
-    fn begin_commit(
-        &self,
-        partition: i32,
-        shard: &mut Shard,
-        request: &OffsetCommitRequest,
-    ) -> Result<Commit, ResponseError> {
-        may_commit(shard, request)?;
+    fn commits(&self, request: &OffsetCommitRequest) -> Vec<Change> {
         let timestamp_ms = clock::wall_ms();
-        let offsets = request.topics.iter().flat_map(|topic| {
-            topic.partitions.iter().filter(|partition| !self.too_large(partition)).map(
-                move |partition| {
-                    let place = (topic.name.to_string(), partition.partition_index);
-                    let committed = Committed {
-                        offset: partition.committed_offset,
-                        leader_epoch: partition.committed_leader_epoch,
-                        metadata: partition
-                            .committed_metadata
-                            .as_ref()
-                            .map_or_else(String::new, ToString::to_string),
-                        timestamp_ms,
-                    };
-                    (place, committed)
-                },
-            )
-        });
-        Ok(Commit { partition, epoch: shard.epoch, offsets: offsets.collect() })
-    }
-
-    async fn keep(&self, group: &str, commit: Commit) -> Result<(), ResponseError> {
-        let records: Vec<(Bytes, Option<Bytes>)> = commit
-            .offsets
-            .iter()
-            .map(|((topic, partition), committed)| {
-                (offset_key(group, topic, *partition), Some(offset_value(committed)))
-            })
-            .collect();
-        self.store
-            .append(commit.partition, commit.epoch, records)
-            .await
-            .map_err(super::StoreError::response)?;
-        self.with_shard(group, |_, shard| {
-            if shard.epoch != commit.epoch {
-                return Err(ResponseError::NotCoordinator);
+        let group = request.group_id.to_string();
+        let mut changes = Vec::new();
+        for topic in &request.topics {
+            for partition in topic.partitions.iter().filter(|partition| !self.too_large(partition))
+            {
+                let metadata = partition.committed_metadata.as_ref();
+                let committed = Committed {
+                    offset: partition.committed_offset,
+                    leader_epoch: partition.committed_leader_epoch,
+                    metadata: metadata.map_or_else(String::new, ToString::to_string),
+                    timestamp_ms,
+                };
+                changes.push(Change::Offset {
+                    group: group.clone(),
+                    place: (topic.name.to_string(), partition.partition_index),
+                    committed: Some(committed),
+                });
             }
-            shard.groups.entry(group.to_owned()).or_default();
-            shard.offsets.entry(group.to_owned()).or_default().extend(commit.offsets);
-            Ok(())
-        })
+        }
+        changes
     }
 
     /// OffsetFetch.
@@ -133,10 +99,7 @@ impl Coordinator {
         if caller.api_version >= FIRST_WITH_GROUPS {
             let groups = request.groups.iter().map(|group| {
                 let topics = group.topics.as_ref().map(|topics| {
-                    topics
-                        .iter()
-                        .map(|topic| (topic.name.to_string(), topic.partition_indexes.clone()))
-                        .collect::<Vec<_>>()
+                    asked(topics.iter().map(|topic| (&topic.name, &topic.partition_indexes)))
                 });
                 let answer =
                     OffsetFetchResponseGroup::default().with_group_id(group.group_id.clone());
@@ -148,10 +111,7 @@ impl Coordinator {
             return OffsetFetchResponse::default().with_groups(groups.collect());
         }
         let topics = request.topics.as_ref().map(|topics| {
-            topics
-                .iter()
-                .map(|topic| (topic.name.to_string(), topic.partition_indexes.clone()))
-                .collect::<Vec<_>>()
+            asked(topics.iter().map(|topic| (&topic.name, &topic.partition_indexes)))
         });
         match self.fetch(&request.group_id, topics.as_deref()) {
             Err(error) => {
@@ -175,7 +135,7 @@ impl Coordinator {
         topics: Option<&[(String, Vec<i32>)]>,
     ) -> Result<Vec<Fetched>, ResponseError> {
         self.with_shard(group, |_, shard| {
-            let known = shard.offsets.get(group);
+            let known = shard.offsets.of(group);
             let of = |topic: &str, index: i32| {
                 known.and_then(|known| known.get(&(topic.to_owned(), index))).cloned()
             };
@@ -217,23 +177,12 @@ impl Coordinator {
             if group.state != GroupState::Empty {
                 return Err(ResponseError::NonEmptyGroup);
             }
-            Ok((partition, shard.epoch))
+            self.write_all(partition, shard, &deletions(&request))
         });
-        let places: Vec<Place> = request
-            .topics
-            .iter()
-            .flat_map(|topic| {
-                let of = |partition: &kafka_protocol::messages::offset_delete_request::OffsetDeleteRequestPartition| {
-                    (topic.name.to_string(), partition.partition_index)
-                };
-                topic.partitions.iter().map(of)
-            })
-            .collect();
         let outcome = match begun {
             Err(error) => Err(error),
-            Ok((partition, epoch)) => {
-                self.forget(&request.group_id, partition, epoch, &places).await
-            }
+            Ok(None) => Ok(()),
+            Ok(Some(written)) => self.kept(written).await,
         };
         if let Err(error) = outcome {
             OffsetDeleteResponse::default().with_error_code(error.code())
@@ -250,31 +199,25 @@ impl Coordinator {
             OffsetDeleteResponse::default().with_topics(topics.collect())
         }
     }
+}
 
-    /// Offsets are gone once that is committed.
-    ///
-    /// # Errors
-    /// What the client is told.
-    pub(super) async fn forget(
-        &self,
-        group: &str,
-        partition: i32,
-        epoch: LeaderEpoch,
-        places: &[Place],
-    ) -> Result<(), ResponseError> {
-        if places.is_empty() {
-            return Ok(());
-        }
-        let records =
-            places.iter().map(|(topic, index)| (offset_key(group, topic, *index), None)).collect();
-        self.store.append(partition, epoch, records).await.map_err(super::StoreError::response)?;
-        self.with_shard(group, |_, shard| {
-            if let Some(known) = shard.offsets.get_mut(group) {
-                known.retain(|place, _| !places.contains(place));
-            }
-            Ok(())
-        })
+fn deletions(request: &OffsetDeleteRequest) -> Vec<Change> {
+    let group = request.group_id.to_string();
+    let mut changes = Vec::new();
+    for topic in &request.topics {
+        changes.extend(topic.partitions.iter().map(|partition| Change::Offset {
+            group: group.clone(),
+            place: (topic.name.to_string(), partition.partition_index),
+            committed: None,
+        }));
     }
+    changes
+}
+
+fn asked<'a>(
+    topics: impl Iterator<Item = (&'a TopicName, &'a Vec<i32>)>,
+) -> Vec<(String, Vec<i32>)> {
+    topics.map(|(name, partitions)| (name.to_string(), partitions.clone())).collect()
 }
 
 /// A topic, and what is committed of its partitions.

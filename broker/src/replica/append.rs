@@ -103,14 +103,28 @@ impl Partition {
     /// # Errors
     /// Kafka's code for how it stands: the record is in this log, and its fate is open.
     pub async fn acked(&self, appended: &Appended, until: Instant) -> Result<(), ResponseError> {
+        self.counts(appended.leader_epoch, appended.required, until).await
+    }
+
+    /// Waits until everything below `end` counts under acks=all, in this leader epoch and no longer
+    /// than `until`.
+    ///
+    /// # Errors
+    /// As [`Partition::acked`].
+    pub async fn counts(
+        &self,
+        leader_epoch: LeaderEpoch,
+        end: Offset,
+        until: Instant,
+    ) -> Result<(), ResponseError> {
         let mut progress = self.watch();
         loop {
             let seen = *progress.borrow_and_update();
-            if seen.closed || !seen.leads || seen.leader_epoch != appended.leader_epoch {
+            if seen.closed || !seen.leads || seen.leader_epoch != leader_epoch {
                 return Err(ResponseError::NotLeaderOrFollower);
             }
-            if seen.high_watermark >= appended.required {
-                return self.judge(appended);
+            if seen.high_watermark >= end {
+                return self.judge(leader_epoch, end);
             }
             match timeout_at(until, progress.changed()).await {
                 Ok(Ok(())) => {}
@@ -121,10 +135,10 @@ impl Partition {
     }
 
     /// R19: enough replicas may have been in sync before and not after the append.
-    fn judge(&self, appended: &Appended) -> Result<(), ResponseError> {
+    fn judge(&self, leader_epoch: LeaderEpoch, end: Offset) -> Result<(), ResponseError> {
         match &self.lock().role {
-            Role::Leader(leader) if leader.leader_epoch() == appended.leader_epoch => {
-                match leader.acked(appended.required) {
+            Role::Leader(leader) if leader.leader_epoch() == leader_epoch => {
+                match leader.acked(end) {
                     Acked::Yes => Ok(()),
                     Acked::NotEnoughAfterAppend => Err(ResponseError::NotEnoughReplicasAfterAppend),
                     // The high watermark never falls within an epoch (R18).

@@ -47,24 +47,42 @@ impl OffsetsTopic for ReplicatedOffsets {
         self.replicas.partition_count(OFFSETS_TOPIC)
     }
 
-    async fn append(
+    fn append(
         &self,
         partition: i32,
         leader_epoch: LeaderEpoch,
         records: Vec<(Bytes, Option<Bytes>)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Offset, StoreError> {
         let replica = self.replica(partition)?;
         let batch = encode(records)?;
         let appended = replica
             .append(&batch, true, Some(leader_epoch))
             .map_err(|refused| StoreError(refused.error))?;
+        Ok(appended.required)
+    }
+
+    fn committed(&self, partition: i32, leader_epoch: LeaderEpoch) -> Result<Offset, StoreError> {
+        let progress = self.replica(partition)?.progress();
+        if progress.closed || !progress.leads || progress.leader_epoch != leader_epoch {
+            return Err(StoreError(ResponseError::NotLeaderOrFollower));
+        }
+        Ok(progress.high_watermark)
+    }
+
+    async fn await_committed(
+        &self,
+        partition: i32,
+        leader_epoch: LeaderEpoch,
+        end: Offset,
+    ) -> Result<(), StoreError> {
         let until = Instant::now() + self.commit_limit;
-        replica.acked(&appended, until).await.map_err(StoreError)
+        self.replica(partition)?.counts(leader_epoch, end, until).await.map_err(StoreError)
     }
 
     async fn read(
         &self,
         partition: i32,
+        leader_epoch: LeaderEpoch,
         from: Offset,
     ) -> Result<(Vec<StoredRecord>, Offset), StoreError> {
         let replica = self.replica(partition)?;
@@ -77,7 +95,7 @@ impl OffsetsTopic for ReplicatedOffsets {
                 from,
                 max_bytes: CHUNK_BYTES,
                 at_least_one: true,
-                current_leader_epoch: None,
+                current_leader_epoch: Some(leader_epoch),
                 last_fetched_epoch: None,
                 records_progress: false,
             })

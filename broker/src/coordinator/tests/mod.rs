@@ -1,5 +1,7 @@
 //! Groups over a topic in memory, with time held still.
 
+mod kept;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
@@ -8,19 +10,47 @@ use kafka_protocol::messages::offset_commit_request::{
 };
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{
-    GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
-    OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest, TopicName,
+    DeleteGroupsRequest, GroupId, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse,
+    LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 
+use tokio::sync::watch;
+
 use super::*;
 
-/// One partition, in memory; it can refuse.
+/// One partition, in memory; it can refuse, and commit late.
 #[derive(Default)]
 struct Memory {
     records: Mutex<Vec<(Bytes, Option<Bytes>)>>,
     refuses: AtomicBool,
+    /// Records are committed at once only without this.
+    is_slow: AtomicBool,
+    progress: watch::Sender<(LeaderEpoch, Offset)>,
 }
+
+/// How long a commit may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+impl Memory {
+    fn end(&self) -> Offset {
+        Offset(i64::try_from(self.records.lock().unwrap().len()).unwrap())
+    }
+
+    fn commit_all(&self) {
+        let end = self.end();
+        self.progress.send_modify(|(_, committed)| *committed = end);
+    }
+
+    /// Another leader is elected whose log has `end` records; what is beyond is lost.
+    fn elect(&self, end: Offset) -> LeaderEpoch {
+        self.records.lock().unwrap().truncate(usize::try_from(end.0).unwrap());
+        self.progress.send_modify(|(epoch, _)| *epoch = LeaderEpoch(epoch.0 + 1));
+        self.progress.borrow().0
+    }
+}
+
+const NOT_LEADER: StoreError = StoreError(ResponseError::NotLeaderOrFollower);
 
 #[async_trait]
 impl OffsetsTopic for Memory {
@@ -28,24 +58,50 @@ impl OffsetsTopic for Memory {
         1
     }
 
-    async fn append(
+    fn append(
         &self,
-        _partition: i32,
-        _epoch: LeaderEpoch,
+        partition: i32,
+        epoch: LeaderEpoch,
         records: Vec<(Bytes, Option<Bytes>)>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Offset, StoreError> {
+        self.committed(partition, epoch)?;
         if self.refuses.load(Ordering::Relaxed) {
             return Err(StoreError(ResponseError::NotEnoughReplicas));
         }
         self.records.lock().unwrap().extend(records);
-        Ok(())
+        if !self.is_slow.load(Ordering::Relaxed) {
+            self.commit_all();
+        }
+        Ok(self.end())
+    }
+
+    fn committed(&self, _partition: i32, epoch: LeaderEpoch) -> Result<Offset, StoreError> {
+        let (now, committed) = *self.progress.borrow();
+        if now == epoch { Ok(committed) } else { Err(NOT_LEADER) }
+    }
+
+    async fn await_committed(
+        &self,
+        _partition: i32,
+        epoch: LeaderEpoch,
+        end: Offset,
+    ) -> Result<(), StoreError> {
+        let mut progress = self.progress.subscribe();
+        let done = progress.wait_for(|(now, committed)| *now != epoch || *committed >= end);
+        match tokio::time::timeout(LIMIT, done).await {
+            Ok(Ok(seen)) if seen.0 == epoch => Ok(()),
+            Ok(_) => Err(NOT_LEADER),
+            Err(_) => Err(StoreError(ResponseError::RequestTimedOut)),
+        }
     }
 
     async fn read(
         &self,
-        _partition: i32,
+        partition: i32,
+        epoch: LeaderEpoch,
         from: Offset,
     ) -> Result<(Vec<StoredRecord>, Offset), StoreError> {
+        self.committed(partition, epoch)?;
         let records = self.records.lock().unwrap();
         let first = usize::try_from(from.0).unwrap();
         // Two at a time, so that loading goes on and on.
@@ -80,11 +136,15 @@ fn settings() -> GroupSettings {
 
 async fn coordinator(memory: &Arc<Memory>) -> Arc<Coordinator> {
     let coordinator = Coordinator::new(settings(), Arc::clone(memory) as Arc<dyn OffsetsTopic>);
-    coordinator.elected(0, LeaderEpoch(1));
-    while !coordinator.lock().values().all(|shard| shard.loaded) {
-        tokio::task::yield_now().await;
-    }
+    take_over(&coordinator, memory.elect(memory.end())).await;
     coordinator
+}
+
+async fn take_over(coordinator: &Arc<Coordinator>, epoch: LeaderEpoch) {
+    coordinator.elected(0, epoch);
+    while !coordinator.lock().values().all(|shard| shard.loaded) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 fn join_request(member: &str, instance: Option<&str>) -> JoinGroupRequest {
@@ -141,8 +201,18 @@ async fn beat(coordinator: &Arc<Coordinator>, joined: &JoinGroupResponse) -> i16
 }
 
 async fn commit(coordinator: &Arc<Coordinator>, generation: i32, member: &str, offset: i64) -> i16 {
+    commit_at(coordinator, 3, generation, member, offset).await
+}
+
+async fn commit_at(
+    coordinator: &Arc<Coordinator>,
+    partition: i32,
+    generation: i32,
+    member: &str,
+    offset: i64,
+) -> i16 {
     let partition = OffsetCommitRequestPartition::default()
-        .with_partition_index(3)
+        .with_partition_index(partition)
         .with_committed_offset(offset)
         .with_committed_metadata(Some(text("m")));
     let topic = OffsetCommitRequestTopic::default()
@@ -156,10 +226,27 @@ async fn commit(coordinator: &Arc<Coordinator>, generation: i32, member: &str, o
     coordinator.offset_commit(request, &caller()).await.topics[0].partitions[0].error_code
 }
 
+async fn delete(coordinator: &Arc<Coordinator>) -> i16 {
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![GroupId(text("g"))]);
+    coordinator.delete_groups(request, &caller()).await.results[0].error_code
+}
+
 async fn fetch(coordinator: &Arc<Coordinator>) -> Option<i64> {
     let request = OffsetFetchRequest::default().with_group_id(GroupId(text("g"))).with_topics(None);
     let response = coordinator.offset_fetch(request, &caller()).await;
     response.topics.first().map(|topic| topic.partitions[0].committed_offset)
+}
+
+/// What is committed of partitions 0 and 1.
+async fn fetch_both(coordinator: &Arc<Coordinator>) -> [Option<i64>; 2] {
+    let request = OffsetFetchRequest::default().with_group_id(GroupId(text("g"))).with_topics(None);
+    let response = coordinator.offset_fetch(request, &caller()).await;
+    let mut both = [None, None];
+    for partition in response.topics.iter().flat_map(|topic| &topic.partitions) {
+        both[usize::try_from(partition.partition_index).unwrap()] =
+            Some(partition.committed_offset);
+    }
+    both
 }
 
 #[test]
