@@ -15,6 +15,7 @@ mod by_hand;
 mod clients;
 mod driver;
 mod interrupted;
+mod kafka_tools;
 mod needs;
 mod runs;
 
@@ -79,6 +80,7 @@ fn main() {
         by_hand::up_status_exec_down("kafka", "namespaces");
     }));
     trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
+    trials.push(needs::trial("clients::kafka_tools", &[Kafka, Namespaces], kafka_tools::all));
     // One cluster at a time: three JVMs fill a small machine.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit();

@@ -41,8 +41,14 @@ pub fn alter(
         }
         _ => {}
     }
+    // Taking away what is not set changes nothing, whether there is such a setting or not: tools
+    // clear what may be left behind.
+    let is_in_vain = |(name, operation): &&(String, Operation)| {
+        *operation == Operation::Delete && world.image.setting(resource, name).is_none()
+    };
     operations
         .iter()
+        .filter(|operation| !is_in_vain(operation))
         .map(|(name, operation)| {
             let setting = setting_of(resource, name)?;
             let value = value_after(world, resource, name, setting, operation)?;
@@ -138,6 +144,15 @@ mod tests {
         assert_eq!(now(&cluster).as_deref(), Some("compact"));
         cluster.apply(&one(&cluster, &topic(), "cleanup.policy", Operation::Delete).unwrap());
         assert_eq!(now(&cluster), None);
+    }
+
+    /// kafka-reassign-partitions clears throttles that this broker does not have.
+    #[test]
+    fn what_is_not_set_can_be_taken_away() {
+        let cluster = Cluster::of(1).with_topic("t", &[&[1]]);
+        for name in ["retention.ms", "leader.replication.throttled.replicas"] {
+            assert_eq!(one(&cluster, &topic(), name, Operation::Delete).unwrap(), []);
+        }
     }
 
     #[test]
