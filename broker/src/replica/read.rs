@@ -97,7 +97,14 @@ impl Partition {
             Asker::Follower(_) | Asker::Observer => log_end,
         };
         if request.from < log_start || request.from > log_end {
-            return Err(ResponseError::OffsetOutOfRange);
+            let is_behind = matches!(state.role, Role::Follower(_)) && request.from > log_end;
+            return Err(match request.asker {
+                // A client that was told otherwise would begin anew where its settings say, though
+                // the leader has what it asks for: it takes a replica for the leader that just
+                // ceased to be it (KIP-392).
+                Asker::Consumer { .. } if is_behind => ResponseError::OffsetNotAvailable,
+                _ => ResponseError::OffsetOutOfRange,
+            });
         }
         if request.from < end && request.max_bytes > 0 {
             found.records = state

@@ -279,6 +279,21 @@ fn records_can_be_deleted_up_to_the_high_watermark() {
     assert_eq!(leader.partition.delete_records(None), Ok(Offset(4)));
 }
 
+/// Seen in a run: a consumer went on at a leader that had just been frozen and deposed, was told that
+/// its offset is out of range, and began anew at 0.
+#[test]
+fn a_follower_that_is_behind_a_consumer_is_no_reason_to_begin_anew() {
+    let (leader, follower) = (new(1), new(2));
+    leader.partition.lead(assignment(1, &[1])).unwrap();
+    append(&leader, 3).unwrap();
+    follows(&follower, 1, 1, &[1]);
+    let consumer = |from| read_as(Asker::Consumer { leader_only: false }, from, None);
+    let read = |replica: &Replica, from| replica.partition.read(&consumer(from)).map(drop);
+    assert_eq!(read(&follower, 3), Err(ResponseError::OffsetNotAvailable));
+    assert_eq!(read(&follower, 0), Ok(()));
+    assert_eq!(read(&leader, 4), Err(ResponseError::OffsetOutOfRange), "the leader knows");
+}
+
 #[test]
 fn r23_an_epoch_without_records_does_not_keep_a_follower_out() {
     let (leader, old) = (new(1), new(2));
