@@ -122,6 +122,8 @@ pub struct Times {
     pub high_watermark_checkpoint: Duration,
     /// `log.flush.offset.checkpoint.interval.ms`.
     pub recovery_point_checkpoint: Duration,
+    /// `log.cleaner.backoff.ms`: how often compacted logs are looked at.
+    pub compaction_check: Duration,
     /// `log.retention.check.interval.ms`.
     pub retention_check: Duration,
     /// `leader.imbalance.check.interval.seconds`.
@@ -329,6 +331,7 @@ impl Times {
                 .millis("replica.high.watermark.checkpoint.interval.ms", 5_000),
             recovery_point_checkpoint: reader
                 .millis("log.flush.offset.checkpoint.interval.ms", 60_000),
+            compaction_check: reader.millis("log.cleaner.backoff.ms", 15_000),
             retention_check: reader.millis("log.retention.check.interval.ms", 300_000),
             imbalance_check: Duration::from_secs(reader.number(
                 "leader.imbalance.check.interval.seconds",

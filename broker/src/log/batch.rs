@@ -145,6 +145,11 @@ impl Batch {
         self.attributes & TRANSACTIONAL != 0
     }
 
+    /// Its records carry the broker's time.
+    pub const fn has_log_append_time(&self) -> bool {
+        self.attributes & LOG_APPEND_TIME != 0
+    }
+
     /// From an idempotent producer.
     pub const fn has_producer(&self) -> bool {
         self.producer_id >= 0
@@ -193,6 +198,27 @@ pub fn stamp(bytes: &mut [u8], now_ms: i64) {
         if let Some(field) = bytes.get_mut(17..21) {
             field.copy_from_slice(&crc.to_be_bytes());
         }
+    }
+}
+
+/// Puts the header of the batch `bytes` right for the records that are in it now: its length, codec,
+/// count, greatest timestamp and checksum.
+pub(super) fn reseal(bytes: &mut [u8], codec: i16, count: i32, max_timestamp: i64) {
+    let Ok(batch) = Batch::header(bytes) else { return };
+    let length = i32::try_from(bytes.len() - OVERHEAD_BYTES).unwrap_or(i32::MAX);
+    let attributes = (batch.attributes & !CODEC) | codec;
+    let mut put = |at: usize, value: &[u8]| {
+        if let Some(field) = bytes.get_mut(at..at + value.len()) {
+            field.copy_from_slice(value);
+        }
+    };
+    put(8, &length.to_be_bytes());
+    put(21, &attributes.to_be_bytes());
+    put(35, &max_timestamp.to_be_bytes());
+    put(57, &count.to_be_bytes());
+    let crc = crc32c::crc32c(bytes.get(CRC_COVERS_FROM..).unwrap_or_default());
+    if let Some(field) = bytes.get_mut(17..21) {
+        field.copy_from_slice(&crc.to_be_bytes());
     }
 }
 

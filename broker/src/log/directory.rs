@@ -21,6 +21,7 @@ pub(super) const DELETED_SUFFIX: &str = "-delete";
 const HIGH_WATERMARKS: &str = "replication-offset-checkpoint";
 const RECOVERY_POINTS: &str = "recovery-point-offset-checkpoint";
 const LOG_STARTS: &str = "log-start-offset-checkpoint";
+const CLEANED: &str = "cleaner-offset-checkpoint";
 const META: &str = "meta.properties";
 const CLEAN: &str = ".kafka_cleanshutdown";
 const LOCK: &str = ".lock";
@@ -44,6 +45,7 @@ struct Inner {
     clean: Option<BrokerEpoch>,
     recovery_points: Offsets,
     log_starts: Offsets,
+    cleaned: Offsets,
 }
 
 impl LogDirectory {
@@ -75,6 +77,7 @@ impl LogDirectory {
             clean,
             recovery_points: checkpoint::read_offsets(&path.join(RECOVERY_POINTS))?,
             log_starts: checkpoint::read_offsets(&path.join(LOG_STARTS))?,
+            cleaned: checkpoint::read_offsets(&path.join(CLEANED))?,
         })))
     }
 
@@ -98,7 +101,10 @@ impl LogDirectory {
         let key = (topic.to_owned(), id.index);
         let of = |offsets: &Offsets| offsets.get(&key).copied().unwrap_or(Offset::ZERO);
         let clean = self.0.clean.is_some();
-        Log::open(&dir, settings, clean, of(&self.0.recovery_points), of(&self.0.log_starts))
+        let (recovery_point, start) = (of(&self.0.recovery_points), of(&self.0.log_starts));
+        let (mut log, report) = Log::open(&dir, settings, clean, recovery_point, start)?;
+        log.set_cleaned_to(of(&self.0.cleaned));
+        Ok((log, report))
     }
 
     /// High watermarks as the last life wrote them down.
@@ -131,6 +137,14 @@ impl LogDirectory {
     /// The disk.
     pub fn write_log_starts(&self, offsets: &Offsets) -> Result<(), LogError> {
         checkpoint::write_offsets(&self.0.path.join(LOG_STARTS), offsets)
+    }
+
+    /// Writes down up to where logs are compacted.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn write_cleaned(&self, offsets: &Offsets) -> Result<(), LogError> {
+        checkpoint::write_offsets(&self.0.path.join(CLEANED), offsets)
     }
 
     /// All logs are closed: the next start may take them as they are.

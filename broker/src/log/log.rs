@@ -28,6 +28,10 @@ pub struct Log {
     pub(super) start: Offset,
     pub(super) end: Offset,
     pub(super) synced_end: Offset,
+    /// Below, compaction has left each key once.
+    pub(super) cleaned_to: Offset,
+    /// How often records were taken from its end.
+    pub(super) cuts: u64,
     /// Files with records that may not be on disk yet, besides the last one.
     pub(super) unsynced: Vec<Arc<File>>,
 }
@@ -225,6 +229,7 @@ impl Log {
             self.epochs.truncate_from_end(offset);
             return if self.epochs.entries().len() < known { self.write_epochs() } else { Ok(()) };
         }
+        self.cuts += 1;
         let first = self.segments.keys().next().copied().unwrap_or_default();
         if offset <= first {
             return self.start_anew_at(offset.max(Offset::ZERO));
@@ -243,6 +248,7 @@ impl Log {
         self.end = end;
         self.start = self.start.min(end);
         self.synced_end = self.synced_end.min(end);
+        self.cleaned_to = self.cleaned_to.min(end);
         self.epochs.truncate_from_end(end);
         self.write_epochs()
     }
@@ -256,9 +262,11 @@ impl Log {
             segment.remove()?;
         }
         self.unsynced.clear();
+        self.cuts += 1;
         self.start = offset;
         self.end = offset;
         self.synced_end = offset;
+        self.cleaned_to = Offset::ZERO;
         self.epochs.clear();
         self.last()?;
         self.write_epochs()

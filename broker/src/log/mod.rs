@@ -3,22 +3,28 @@
 //! | subject | module |
 //! |---|---|
 //! | v2 batches as bytes | [`batch`] |
+//! | the records inside them | `records` |
 //! | what a producer sent, checked | [`validate`] |
 //! | one segment: records, offset index, time index | [`segment`] |
 //! | all segments: append, roll, truncate, retention | [`log`] |
 //! | reading | `read` |
 //! | opening, and what is left after an unclean stop | `recover` |
+//! | what of a compacted log stays | [`compaction`] |
+//! | its segments exchanged | `swap` |
 //! | checkpoints, written atomically | [`checkpoint`] |
 //! | the folder of all logs | [`directory`] |
 
 pub mod batch;
 pub mod checkpoint;
+pub mod compaction;
 pub mod directory;
 #[expect(clippy::module_inception, reason = "the log itself, among what belongs to it")]
 pub mod log;
 mod read;
+mod records;
 mod recover;
 pub mod segment;
+mod swap;
 pub mod validate;
 
 use std::io;
@@ -35,7 +41,7 @@ pub use recover::RecoveryReport;
 pub use validate::{ValidationError, validate_from_producer};
 
 /// What a log is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LogSettings {
     /// `segment.bytes`.
     pub segment_bytes: u64,
@@ -53,6 +59,10 @@ pub struct LogSettings {
     pub deletes: bool,
     /// `cleanup.policy` has compact.
     pub compacts: bool,
+    /// `min.cleanable.dirty.ratio`.
+    pub min_dirty_ratio: f64,
+    /// `delete.retention.ms`.
+    pub delete_retention_ms: i64,
     /// `message.timestamp.type` is LogAppendTime.
     pub log_append_time: bool,
 }
@@ -68,6 +78,8 @@ impl Default for LogSettings {
             retention_bytes: None,
             deletes: true,
             compacts: false,
+            min_dirty_ratio: 0.5,
+            delete_retention_ms: 24 * 3_600_000,
             log_append_time: false,
         }
     }

@@ -3,11 +3,11 @@
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
-use kafka_protocol::records::RecordBatchDecoder;
 use replication::types::Offset;
 
 use crate::log::batch::{Batch, HEADER_BYTES};
 use crate::log::log::{Log, owned};
+use crate::log::records::each_record;
 use crate::log::segment::Segment;
 use crate::log::{LogError, batches};
 
@@ -190,10 +190,19 @@ fn records_at(
 ) -> Result<Vec<(i64, Offset)>, LogError> {
     let mut bytes = vec![0; batch.bytes];
     segment.file.read_exact_at(&mut bytes, position).map_err(LogError::disk(segment.log_path()))?;
-    let set = RecordBatchDecoder::decode(&mut owned(bytes)).map_err(|error| LogError::Damaged {
+    let mut found = Vec::new();
+    each_record(&bytes, batch, |record| {
+        let timestamp = if batch.has_log_append_time() {
+            batch.max_timestamp
+        } else {
+            batch.base_timestamp + record.timestamp_delta
+        };
+        found.push((timestamp, batch.base_offset + record.offset_delta));
+    })
+    .map_err(|error| LogError::Damaged {
         path: segment.log_path(),
         position,
-        reason: format!("{error:#}"),
+        reason: error.to_string(),
     })?;
-    Ok(set.records.iter().map(|record| (record.timestamp, Offset(record.offset))).collect())
+    Ok(found)
 }

@@ -14,7 +14,7 @@ use crate::log::checkpoint;
 use crate::log::log::Log;
 use crate::log::read::header_at;
 use crate::log::segment::Segment;
-use crate::log::{LogError, LogSettings};
+use crate::log::{LogError, LogSettings, swap};
 
 /// What opening a log found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,7 @@ impl Log {
         start: Offset,
     ) -> Result<(Self, RecoveryReport), LogError> {
         fs::create_dir_all(dir).map_err(LogError::disk(dir))?;
+        swap::recover(dir)?;
         let mut segments = BTreeMap::new();
         for base in bases(dir)? {
             segments.insert(base, Segment::open(dir, base)?);
@@ -63,6 +64,8 @@ impl Log {
             start,
             end: start,
             synced_end: start,
+            cleaned_to: Offset::ZERO,
+            cuts: 0,
             unsynced: Vec::new(),
         };
         let checkpointed = checkpoint::read_epochs(dir)?;
@@ -147,7 +150,7 @@ impl Log {
 }
 
 /// The segments in a folder. Other files in it are left alone.
-fn bases(dir: &Path) -> Result<Vec<Offset>, LogError> {
+pub(super) fn bases(dir: &Path) -> Result<Vec<Offset>, LogError> {
     let mut bases = Vec::new();
     for entry in fs::read_dir(dir).map_err(LogError::disk(dir))? {
         let entry = entry.map_err(LogError::disk(dir))?;

@@ -209,17 +209,22 @@ impl Segment {
 
     /// Removes its files.
     pub(super) fn remove(self) -> Result<(), LogError> {
-        for extension in ["log", "index", "timeindex", "snapshot"] {
-            let path = path(&self.dir, self.base, extension);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(LogError::disk(&path)(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        remove_files(&self.dir, self.base)
     }
+}
+
+/// Removes the files of the segment at `base`.
+pub(super) fn remove_files(dir: &Path, base: Offset) -> Result<(), LogError> {
+    for extension in ["log", "index", "timeindex", "snapshot"] {
+        let path = path(dir, base, extension);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(LogError::disk(&path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn number(bytes: &[u8]) -> u32 {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
-use kafka_protocol::records::RecordBatchDecoder;
 use thiserror::Error;
 
 use crate::log::LogSettings;
-use crate::log::batch::{Batch, BatchError, HEADER_BYTES, batches, check};
+use crate::log::batch::{Batch, BatchError, batches, check};
+use crate::log::records::each_record;
 
 /// Why a producer's records are not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -90,80 +90,22 @@ pub fn validate_from_producer(
 }
 
 fn inside(bytes: &Bytes, batch: &Batch, needs_keys: bool) -> Result<(), ValidationError> {
-    if batch.codec() == 0 {
-        return walk(&bytes[HEADER_BYTES..], batch.count, needs_keys)
-            .ok_or_else(|| ValidationError::Records("they do not fill the batch".to_owned()))?;
+    let mut expected = 0;
+    let mut are_numbered = true;
+    let mut have_keys = true;
+    each_record(bytes, batch, |record| {
+        are_numbered &= record.offset_delta == expected;
+        have_keys &= record.key.is_some();
+        expected += 1;
+    })
+    .map_err(|error| ValidationError::Records(error.to_string()))?;
+    if !are_numbered {
+        return Err(ValidationError::Records("they are not numbered one after the other".into()));
     }
-    let set = RecordBatchDecoder::decode(&mut bytes.clone())
-        .map_err(|error| ValidationError::Records(format!("{error:#}")))?;
-    if set.records.len() != usize::try_from(batch.count).unwrap_or(0) {
-        return Err(ValidationError::Records(format!(
-            "{} of {} records",
-            set.records.len(),
-            batch.count
-        )));
-    }
-    if needs_keys && set.records.iter().any(|record| record.key.is_none()) {
+    if needs_keys && !have_keys {
         return Err(ValidationError::NoKey);
     }
     Ok(())
-}
-
-/// Walks over uncompressed records; `None` where they do not fill the bytes exactly, or are not
-/// numbered one after the other.
-fn walk(bytes: &[u8], count: i32, needs_keys: bool) -> Option<Result<(), ValidationError>> {
-    let mut rest = bytes;
-    for delta in 0..count {
-        let length = usize::try_from(varint(&mut rest)?).ok()?;
-        let mut record = rest.get(..length)?;
-        rest = &rest[length..];
-        record = record.get(1..)?;
-        varint(&mut record)?;
-        if varint(&mut record)? != i64::from(delta) {
-            return None;
-        }
-        let has_key = skip(&mut record)?;
-        if needs_keys && !has_key {
-            return Some(Err(ValidationError::NoKey));
-        }
-        skip(&mut record)?;
-        for _ in 0..varint(&mut record).filter(|headers| *headers >= 0)? {
-            if !skip(&mut record)? {
-                return None;
-            }
-            skip(&mut record)?;
-        }
-        if !record.is_empty() {
-            return None;
-        }
-    }
-    rest.is_empty().then_some(Ok(()))
-}
-
-/// Skips bytes with their length before them; whether there were any (-1: null).
-fn skip(bytes: &mut &[u8]) -> Option<bool> {
-    match varint(bytes)? {
-        -1 => Some(false),
-        length => {
-            let length = usize::try_from(length).ok()?;
-            *bytes = bytes.get(length..)?;
-            Some(true)
-        }
-    }
-}
-
-/// A zigzag varint of at most 64 bits.
-fn varint(bytes: &mut &[u8]) -> Option<i64> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some((value >> 1).cast_signed() ^ -((value & 1).cast_signed()));
-        }
-    }
-    None
 }
 
 #[cfg(test)]

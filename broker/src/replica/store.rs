@@ -1,7 +1,5 @@
 //! A log and what it knows of producers, grown and cut together.
 
-use std::path::PathBuf;
-
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use replication::epochs::LeaderEpochs;
@@ -10,6 +8,7 @@ use thiserror::Error;
 use tracing::info;
 
 use crate::log::batch::{place, stamp};
+use crate::log::compaction::{Compacted, Compaction};
 use crate::log::{
     Batch, Log, LogDirectory, LogError, LogSettings, SyncTicket, ValidationError,
     validate_from_producer,
@@ -296,6 +295,27 @@ impl Store {
         Ok(self.log.clean(high_watermark, now_ms)?)
     }
 
+    /// What there is to compact, if it is enough.
+    pub(super) fn begin_compaction(
+        &self,
+        high_watermark: Offset,
+        now_ms: i64,
+    ) -> Option<Compaction> {
+        self.log.begin_compaction(high_watermark, now_ms)
+    }
+
+    /// How many bytes it freed.
+    ///
+    /// # Errors
+    /// The disk.
+    pub(super) fn finish_compaction(&mut self, done: &Compacted) -> Result<u64, StoreError> {
+        Ok(self.log.finish_compaction(done)?)
+    }
+
+    pub(super) const fn cleaned_to(&self) -> Offset {
+        self.log.cleaned_to()
+    }
+
     pub(super) fn expire_producers(&mut self, since_ms: i64) {
         self.producers.expire(since_ms);
     }
@@ -308,9 +328,7 @@ impl Store {
         Ok(self.log.close()?)
     }
 
-    pub(super) fn delete(&mut self) -> Result<PathBuf, StoreError> {
-        let dir = self.log.dir().to_owned();
-        self.log.delete()?;
-        Ok(dir)
+    pub(super) fn delete(&mut self) -> Result<(), StoreError> {
+        Ok(self.log.delete()?)
     }
 }

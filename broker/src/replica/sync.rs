@@ -33,14 +33,6 @@ pub async fn run(mut unsynced: mpsc::UnboundedReceiver<Arc<Partition>>, fatal: F
 pub(super) async fn sync_all(
     partitions: BTreeMap<PartitionId, Arc<Partition>>,
 ) -> Result<(), String> {
-    let work = move || {
-        for partition in partitions.values() {
-            let ticket = partition.begin_sync();
-            let end =
-                ticket.run().map_err(|error| format!("{}: fsync: {error}", partition.key()))?;
-            partition.synced(end);
-        }
-        Ok(())
-    };
+    let work = move || partitions.values().try_for_each(|partition| partition.sync());
     spawn_blocking(work).await.unwrap_or_else(|error| Err(format!("fsync: {error}")))
 }

@@ -35,6 +35,8 @@ pub(super) fn topic_settings(image: &Image, topic: &str, config: &Config) -> Top
             retention_bytes: positive(number("retention.bytes")),
             deletes: has("delete"),
             compacts: has("compact"),
+            min_dirty_ratio: text("min.cleanable.dirty.ratio").parse().unwrap_or(0.5),
+            delete_retention_ms: number("delete.retention.ms"),
             log_append_time: text("message.timestamp.type") == "LogAppendTime",
         },
     }

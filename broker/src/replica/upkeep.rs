@@ -21,6 +21,17 @@ impl Partition {
         self.lock().store.begin_sync()
     }
 
+    /// Brings the log to the disk and counts it as there. Takes as long as the disk does.
+    ///
+    /// # Errors
+    /// Which log, and what the disk said.
+    pub(super) fn sync(&self) -> Result<(), String> {
+        let ticket = self.begin_sync();
+        let end = ticket.run().map_err(|error| format!("{}: fsync: {error}", self.key()))?;
+        self.synced(end);
+        Ok(())
+    }
+
     /// Everything before is on disk.
     pub(super) fn recovery_point(&self) -> Offset {
         self.lock().store.synced_end()
@@ -46,6 +57,23 @@ impl Partition {
         state.store.clean(high_watermark, clock::wall_ms())
     }
 
+    /// Compaction, where the topic wants it and there is enough to do: how many bytes it freed. Takes
+    /// as long as the disk does; the lock is held only to begin and to exchange files.
+    pub(super) fn compact(&self) -> Result<u64, StoreError> {
+        let compaction = {
+            let state = self.lock();
+            state.store.begin_compaction(state.role.high_watermark(), clock::wall_ms())
+        };
+        let Some(compaction) = compaction else { return Ok(0) };
+        let done = compaction.run()?;
+        self.lock().store.finish_compaction(&done)
+    }
+
+    /// Up to where the log is compacted.
+    pub(super) fn cleaned_to(&self) -> Offset {
+        self.lock().store.cleaned_to()
+    }
+
     /// Brings everything to the disk; nobody waits for it any more.
     pub(super) fn close_log(&self) -> Result<(), StoreError> {
         self.close();
@@ -55,7 +83,7 @@ impl Partition {
     /// Removes the log; nobody waits for it any more.
     pub(super) fn delete(&self) -> Result<(), StoreError> {
         self.close();
-        self.lock().store.delete().map(drop)
+        self.lock().store.delete()
     }
 
     /// Adds itself to `summary`.
