@@ -21,6 +21,10 @@ use clap::Parser as _;
 use crate::cli::Cli;
 use crate::exit::Exit;
 
+/// A broker answers with megabytes now and then; its memory shall be what it needs now.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -46,6 +46,8 @@ impl ByHand {
         let place = self.dir.join("input");
         fs::write(&place, input).expect("a file");
         Command::new(crate::driver::PROGRAM)
+            // Cargo's would let kcat load the librdkafka that this program was built with.
+            .env_remove("LD_LIBRARY_PATH")
             .args(["cluster", "exec", "--"])
             .args(command)
             .stdin(Stdio::from(fs::File::open(place).expect("the input")))

@@ -120,7 +120,7 @@ pub(crate) fn processes_naming(text: &str) -> Vec<String> {
 }
 
 /// Waits until `holds`; the message says what was awaited.
-pub(crate) fn eventually(awaited: &str, holds: impl Fn() -> bool) {
+pub(crate) fn eventually(awaited: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(30), "gave up waiting for {awaited}");

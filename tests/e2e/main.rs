@@ -14,8 +14,10 @@ mod bench;
 mod by_hand;
 mod clients;
 mod driver;
+mod every_version;
 mod interrupted;
 mod kafka_tools;
+mod loopback;
 mod needs;
 mod runs;
 
@@ -81,6 +83,10 @@ fn main() {
     }));
     trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
     trials.push(needs::trial("clients::kafka_tools", &[Kafka, Namespaces], kafka_tools::all));
+    trials.push(plain(
+        "clients::every_announced_version_is_answered",
+        every_version::every_announced_version_is_answered,
+    ));
     // One cluster at a time: three JVMs fill a small machine.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, trials).exit();

@@ -251,7 +251,7 @@ pub(in crate::server) async fn create_partitions(
 /// ElectLeaders: preferred ones (0), or unclean ones (1).
 pub(in crate::server) async fn elect_leaders(
     request: ElectLeadersRequest,
-    _arrived: &Arrived,
+    arrived: &Arrived,
     services: &Arc<Services>,
 ) -> ElectLeadersResponse {
     let unclean = request.election_type == 1;
@@ -284,6 +284,8 @@ pub(in crate::server) async fn elect_leaders(
         .await;
         let result = PartitionResult::default().with_partition_id(index);
         let result = match decided {
+            // Version 0 has no place for an error but beside each partition.
+            Err(error) if arrived.header.api_version == 0 => result.with_error_code(error.code()),
             Err(error) => return ElectLeadersResponse::default().with_error_code(error.code()),
             // Asked for all, those that need none are not told.
             Ok(Err(error)) if all && code(error.code()) == ResponseError::ElectionNotNeeded => {

@@ -23,6 +23,8 @@ use crate::server::versions::Audience;
 const METADATA_TOPIC: &str = "__cluster_metadata";
 const BROKERS: i8 = 1;
 const CONTROLLERS: i8 = 2;
+/// The first version of DescribeQuorum that tells where the voters are.
+const FIRST_WITH_NODES: i16 = 2;
 
 /// Answers DescribeCluster: brokers to who asks a broker, controllers to who asks a controller.
 pub(in crate::server) async fn handle(
@@ -33,9 +35,13 @@ pub(in crate::server) async fn handle(
     let at_controller = arrived.origin.audience == Audience::Controllers;
     let here = if at_controller { CONTROLLERS } else { BROKERS };
     let response = DescribeClusterResponse::default()
-        .with_endpoint_type(here)
         .with_cluster_id(StrBytes::from_string(services.config.cluster_id.clone()))
         .with_cluster_authorized_operations(i32::MIN);
+    // Version 0 can only ask, and be told, of brokers.
+    let response = match arrived.header.api_version {
+        0 => response,
+        _ => response.with_endpoint_type(here),
+    };
     if arrived.header.api_version >= 1 && request.endpoint_type != here {
         return response
             .with_error_code(ResponseError::MismatchedEndpointType.code())
@@ -78,7 +84,7 @@ pub(in crate::server) async fn handle(
 /// Answers DescribeQuorum on the active controller.
 pub(in crate::server) async fn describe_quorum(
     request: DescribeQuorumRequest,
-    _arrived: &Arrived,
+    arrived: &Arrived,
     services: &Arc<Services>,
 ) -> DescribeQuorumResponse {
     let view = services.quorum.describe();
@@ -107,7 +113,11 @@ pub(in crate::server) async fn describe_quorum(
                 .with_port(address.port),
         ])
     });
-    DescribeQuorumResponse::default().with_topics(topics.collect()).with_nodes(nodes.collect())
+    let response = DescribeQuorumResponse::default().with_topics(topics.collect());
+    if arrived.header.api_version < FIRST_WITH_NODES {
+        return response;
+    }
+    response.with_nodes(nodes.collect())
 }
 
 fn refused(index: i32, error: ResponseError) -> PartitionData {

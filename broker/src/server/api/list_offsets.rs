@@ -21,13 +21,15 @@ const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
 /// The beginning of what is here and not in a remote tier: there is no remote tier.
 const EARLIEST_LOCAL: i64 = -4;
+/// The first version that tells epochs.
+const FIRST_WITH_EPOCHS: i16 = 4;
 /// The replica id of whoever looks at a replica's own end.
 const OBSERVER: i32 = -2;
 
 /// Answers.
 pub(in crate::server) async fn handle(
     request: ListOffsetsRequest,
-    _arrived: &Arrived,
+    arrived: &Arrived,
     services: &Arc<Services>,
 ) -> ListOffsetsResponse {
     let asker = match request.replica_id.0 {
@@ -39,6 +41,7 @@ pub(in crate::server) async fn handle(
         }),
         _ => Asker::Consumer { leader_only: true },
     };
+    let tells_epochs = arrived.header.api_version >= FIRST_WITH_EPOCHS;
     let topics = request.topics.iter().map(|topic| {
         let of = TopicRef { name: &topic.name, id: Uuid::nil() };
         let partitions = topic.partitions.iter().map(|asked| {
@@ -51,7 +54,7 @@ pub(in crate::server) async fn handle(
                 Ok((timestamp, offset, epoch)) => response
                     .with_timestamp(timestamp)
                     .with_offset(offset.0)
-                    .with_leader_epoch(epoch.map_or(-1, |epoch| epoch.0)),
+                    .with_leader_epoch(epoch.filter(|_| tells_epochs).map_or(-1, |epoch| epoch.0)),
                 Err(error) => response
                     .with_error_code(error.code())
                     .with_timestamp(-1)
