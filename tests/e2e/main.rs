@@ -82,6 +82,7 @@ fn main() {
         by_hand::up_status_exec_down("kafka", "namespaces");
     }));
     trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
+    trials.push(needs::trial("clients::compaction", &[Kcat, Namespaces], clients::compaction));
     trials.push(needs::trial("clients::kafka_tools", &[Kafka, Namespaces], kafka_tools::all));
     trials.push(plain(
         "clients::every_announced_version_is_answered",
