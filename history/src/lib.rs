@@ -8,6 +8,7 @@ mod error;
 mod event;
 mod names;
 mod operations;
+mod probe;
 mod read;
 mod record;
 
@@ -20,5 +21,6 @@ pub use operations::{
     Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, RecordId, Run, Sent,
     Setup,
 };
+pub use probe::{PROBE, Probe, ProbeValue};
 pub use read::LineError;
 pub use record::Record;

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::event::Pair;
 use crate::names::{NameId, Names};
+use crate::probe::Probe;
 
 /// Number of an operation; they are numbered in the order in which they completed, and those
 /// that never did come last, in the order of their invocations.
@@ -197,6 +198,10 @@ pub struct History {
     pub nemesis: Vec<Note>,
     /// The observer's looks at the recovered cluster, in order: its events `recovery`.
     pub recovery: Vec<Note>,
+    /// What the observer saw of replicas, in order: its events `probe`.
+    pub probes: Vec<Probe>,
+    /// Names of nodes and keys in `probes`.
+    pub probed: Names,
     /// How often each error code came with each `f`.
     pub errors: BTreeMap<(NameId, String), u64>,
     /// How many lines were read.

@@ -13,6 +13,7 @@
 //! | read-uncommitted-hw | [`vanished`] |
 //! | torn-txn | [`torn_txn`] |
 //! | leaderless, stuck-replica, stuck-hw | [`recovery`] |
+//! | hw-regression, isr-invalid, replica-bounds | [`replica_state`] |
 //! | too little to judge | [`coverage`] |
 //!
 //! A checker that panics makes the verdict unknown and takes nothing from the others.
@@ -26,6 +27,7 @@ mod poll_order;
 mod precommitted_read;
 mod realtime_order;
 mod recovery;
+mod replica_state;
 mod send_order;
 mod torn_txn;
 mod vanished;
@@ -73,6 +75,7 @@ const CHECKERS: &[Checker] = &[
     by_key("vanished", vanished::check),
     overall("torn-txn", torn_txn::check),
     overall("recovery", recovery::check),
+    overall("replica-state", replica_state::check),
     overall("coverage", coverage::check),
 ];
 

@@ -1,5 +1,7 @@
 //! Puts parsed lines together in order: invocations and completions become operations.
 
+use serde::Deserialize as _;
+
 use super::chunk::{Chunk, RawEvent, RawOp, RawValue};
 use super::line::LineError;
 use super::processes::{Ask, Asked, Phase, Processes, State};
@@ -10,6 +12,8 @@ use crate::names::NameId;
 use crate::operations::{
     Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
 };
+
+use crate::probe::{PROBE, Probe, ProbeValue};
 
 type Checked = Result<(), LineError>;
 
@@ -43,6 +47,14 @@ impl Part<'_> {
         let mut list: Vec<NameId> = names.iter().map(|name| self.name(*name)).collect();
         list.sort_unstable();
         list
+    }
+}
+
+/// The value of an event that is not a client's.
+fn json(event: &RawEvent, part: &Part<'_>) -> serde_json::Value {
+    match event.value {
+        RawValue::Json(place) => part.chunk.jsons[place as usize].clone(),
+        _ => serde_json::Value::Null,
     }
 }
 
@@ -107,10 +119,7 @@ impl Assembly {
         self.watch_clock(event);
         match event.process {
             Process::Client(number) => self.client_event(event, number, index, part),
-            Process::Nemesis | Process::Observer => {
-                self.note(event, part);
-                Ok(())
-            }
+            Process::Nemesis | Process::Observer => self.note(event, part),
         }
     }
 
@@ -127,23 +136,44 @@ impl Assembly {
         }
     }
 
-    fn note(&mut self, event: &RawEvent, part: &Part<'_>) {
+    fn note(&mut self, event: &RawEvent, part: &Part<'_>) -> Checked {
         let function = part.chunk.function_table.get(event.function);
         let notes = match event.process {
             Process::Nemesis => &mut self.history.nemesis,
             _ if function == super::RECOVERY => &mut self.history.recovery,
-            _ => return,
+            _ if function == PROBE => return self.probe(event, &json(event, part)),
+            _ => return Ok(()),
         };
-        let value = match event.value {
-            RawValue::Json(place) => part.chunk.jsons[place as usize].clone(),
-            _ => serde_json::Value::Null,
-        };
+        let value = json(event, part);
         notes.push(Note {
             index: event.index,
             time_ns: event.time_ns,
             function: function.to_owned(),
             value,
         });
+        Ok(())
+    }
+
+    fn probe(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
+        let seen = ProbeValue::deserialize(value)
+            .map_err(|error| LineError::new("what a probe saw of a replica", error.to_string()))?;
+        let names = &mut self.history.probed;
+        self.history.probes.push(Probe {
+            index: event.index,
+            answered_ns: event.time_ns,
+            asked_ns: seen.asked_ns,
+            node: names.intern(&seen.node),
+            id: seen.id,
+            key: names.intern(&seen.key),
+            leads: seen.leads,
+            leader_epoch: seen.leader_epoch,
+            partition_epoch: seen.partition_epoch,
+            isr: seen.isr,
+            high_watermark: seen.high_watermark,
+            log_end: seen.log_end,
+            log_start: seen.log_start,
+        });
+        Ok(())
     }
 
     fn client_event(

@@ -7,6 +7,7 @@ use super::line::LineError;
 use crate::event::{Event, Function, Kind, MicroOp, Pair, Process, Value};
 use crate::names::{NameId, Names};
 use crate::operations::Sent;
+use crate::probe::PROBE;
 
 /// Part of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,8 +218,7 @@ impl Chunk {
         RawValue::Ops(Self::span(start, self.ops.len()))
     }
 
-    /// Keeps what faults and the last look at the cluster say; the many probes of replicas are
-    /// not needed to judge what clients saw.
+    /// Keeps what faults say, and of the observer what is known here.
     fn push_json(
         &mut self,
         process: Process,
@@ -228,7 +228,7 @@ impl Chunk {
         let kept = match process {
             Process::Client(_) => false,
             Process::Nemesis => true,
-            Process::Observer => function.as_str() == super::RECOVERY,
+            Process::Observer => [super::RECOVERY, PROBE].contains(&function.as_str()),
         };
         if !kept {
             return RawValue::Nothing;

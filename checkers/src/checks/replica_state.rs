@@ -1,0 +1,111 @@
+//! `hw-regression`, `isr-invalid` and `replica-bounds`: what replicas said of themselves while the
+//! run went on. A replica saw itself at some moment between a probe's question and its answer; two
+//! probes are compared only where the one was answered before the other was asked.
+
+use std::collections::BTreeMap;
+
+use history::{History, Probe};
+
+use crate::findings::Findings;
+use crate::order::Orders;
+use crate::verdict::{Example, Validity};
+
+pub(crate) const HW_REGRESSION: &str = "hw-regression";
+pub(crate) const ISR_INVALID: &str = "isr-invalid";
+pub(crate) const REPLICA_BOUNDS: &str = "replica-bounds";
+
+pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
+    let mut by_key: BTreeMap<u32, Vec<&Probe>> = BTreeMap::new();
+    for probe in &history.probes {
+        bounds(history, probe, findings);
+        by_key.entry(probe.key).or_default().push(probe);
+    }
+    for probes in by_key.values() {
+        regressions(history, probes, findings);
+        lagging_members(history, probes, findings);
+    }
+}
+
+/// log start <= HW <= LEO, in every probe of its own.
+fn bounds(history: &History, probe: &Probe, findings: &mut Findings) {
+    let (start, high_watermark, end) = (probe.log_start, probe.high_watermark, probe.log_end);
+    if start <= high_watermark && high_watermark <= end {
+        return;
+    }
+    found(history, REPLICA_BOUNDS, &[probe], findings, |node| {
+        format!(
+            "{node} holds the log from {start} to {end}, and {high_watermark} for the high watermark"
+        )
+    });
+}
+
+/// Within one (broker, leader epoch) the HW of a leader does not go down (R18).
+fn regressions(history: &History, probes: &[&Probe], findings: &mut Findings) {
+    let mut highest: BTreeMap<(u32, i32), &Probe> = BTreeMap::new();
+    for probe in probes.iter().filter(|probe| probe.leads) {
+        let known = highest.entry((probe.node, probe.leader_epoch)).or_insert(probe);
+        if known.answered_ns <= probe.asked_ns && probe.high_watermark < known.high_watermark {
+            let (before, after) = (known.high_watermark, probe.high_watermark);
+            found(history, HW_REGRESSION, &[known, probe], findings, |node| {
+                format!(
+                    "the high watermark of {node}, leader in epoch {}, went down from {before} to {after}",
+                    probe.leader_epoch
+                )
+            });
+        }
+        if probe.high_watermark > known.high_watermark {
+            *known = probe;
+        }
+    }
+}
+
+/// A leader's HW is on every member of its ISR (R9, R10, R17). A partition epoch has one ISR: where
+/// a leader says the same one before and after, the member was in it all the time between.
+fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings) {
+    type Term = (i32, i32);
+    let mut leaders: BTreeMap<Term, Vec<&Probe>> = BTreeMap::new();
+    for probe in probes.iter().filter(|probe| probe.leads) {
+        leaders.entry((probe.leader_epoch, probe.partition_epoch)).or_default().push(probe);
+    }
+    for member in probes.iter().filter(|probe| !probe.leads) {
+        let term = (member.leader_epoch, member.partition_epoch);
+        let Some(leaders) = leaders.get(&term) else { continue };
+        // Answers come in order, and so do questions to one node.
+        let before = leaders.partition_point(|leader| leader.answered_ns <= member.asked_ns);
+        let Some(before) = before.checked_sub(1).and_then(|last| leaders.get(last)) else {
+            continue;
+        };
+        let after = leaders.iter().find(|leader| leader.asked_ns >= member.answered_ns);
+        let Some(after) = after.filter(|after| after.node == before.node) else { continue };
+        if !before.isr.contains(&member.id) || before.high_watermark <= member.log_end {
+            continue;
+        }
+        let (high_watermark, end) = (before.high_watermark, member.log_end);
+        found(history, ISR_INVALID, &[before, member, after], findings, |leader| {
+            format!(
+                "{leader} had {} in its ISR all the time, and the high watermark {high_watermark}, \
+                 but that replica's log ended at {end}",
+                history.probed.get(member.node)
+            )
+        });
+    }
+}
+
+/// Adds a finding; `text` is told the first probe's node.
+fn found(
+    history: &History,
+    anomaly: &'static str,
+    probes: &[&Probe],
+    findings: &mut Findings,
+    text: impl FnOnce(&str) -> String,
+) {
+    let Some(first) = probes.first() else { return };
+    findings.add(anomaly, Validity::False, || {
+        let key = history.probed.get(first.key);
+        let text = text(history.probed.get(first.node));
+        let mut example = Example::new(key, format!("{key}: {text}."));
+        example.ops = probes.iter().map(|probe| probe.index).collect();
+        example.ops.sort_unstable();
+        example
+    });
+}
