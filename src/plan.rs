@@ -60,6 +60,9 @@ pub(crate) struct Plan {
     pub(crate) nemesis: NemesisPlan,
     /// How long clients run and faults strike.
     pub(crate) time_limit_ms: u64,
+    /// How often each node's replicas are looked at; 0: never.
+    #[serde(default)]
+    pub(crate) probe_interval_ms: u64,
     /// How long the cluster may take to recover.
     pub(crate) recovery_limit_ms: u64,
     /// Keep data folders even when the verdict is valid.
@@ -158,6 +161,7 @@ impl Plan {
             topic_config: pairs("--topic-config", &args.workload.topic_config)?,
             nemesis,
             time_limit_ms,
+            probe_interval_ms: millis_or_zero("--probe-interval", args.probe_interval)?,
             recovery_limit_ms: millis("--recovery-limit", args.nemesis.recovery_limit)?,
             keep_data: args.keep_data,
         })

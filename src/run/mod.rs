@@ -2,6 +2,7 @@
 
 mod bring_up;
 mod judge;
+mod observer;
 mod phases;
 
 pub(crate) use bring_up::{BringUp, Prepared, PreparedSystem, bring_up, prepare, run_id};

@@ -23,10 +23,12 @@ use history::{Draft, Function, Key, Kind, Process, Record, Value};
 use nemesis::{ActiveFaults, Conductor};
 use serde_json::json;
 use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::bring_up::{BringUp, Prepared, bring_up};
 use super::judge::judge;
+use super::observer::Observer;
 use crate::console::{Console, Watched};
 use crate::exit::Failure;
 use crate::interrupt::Interrupts;
@@ -132,6 +134,7 @@ impl Run<'_> {
             phase: watched_phase,
         });
         let mut conductor = Conductor::new(Arc::clone(&cluster), recorder, faults);
+        let watching = self.observe(&cluster)?;
         self.disturb(&clients, &mut conductor).await?;
         phase.send_replace("healing");
         for problem in conductor.heal_all().await.problems {
@@ -141,6 +144,7 @@ impl Run<'_> {
         self.recover(&cluster).await;
         phase.send_replace("reading back");
         let result = self.read_back(&clients, cluster.keys()).await;
+        drop(watching);
         drop(progress);
         result
     }
@@ -169,6 +173,26 @@ impl Run<'_> {
         test.effective_settings = effective_settings(&cluster).await;
         self.stored.write_test(test)?;
         Ok(cluster)
+    }
+
+    /// Looks at replicas until what is returned is dropped.
+    fn observe(&self, cluster: &Arc<Cluster>) -> Result<JoinSet<()>, Failure> {
+        let mut watching = JoinSet::new();
+        let interval = Duration::from_millis(self.plan.probe_interval_ms);
+        if interval.is_zero() {
+            return Ok(watching);
+        }
+        if self.plan.cluster.system != "highwater" {
+            info!("what replicas say of themselves is not judged: the in-repo broker alone tells");
+            return Ok(watching);
+        }
+        for node in cluster.nodes().iter().filter(|node| node.role.is_broker()) {
+            let observer = Observer::new(node.clone(), interval, self.plan.seed)
+                .map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
+            let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
+            watching.spawn(observer.observe(recorder));
+        }
+        Ok(watching)
     }
 
     /// Clients and nemesis side by side. The nemesis ends with the clients at the latest.

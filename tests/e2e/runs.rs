@@ -26,6 +26,9 @@ pub(crate) fn valid_and_judged_alike_later(system: &str, backend: &str) {
     assert_eq!(verdict["valid"], Value::Bool(true), "{verdict}");
     faults_were_installed_and_felt(&verdict);
     files_are_complete(results.path());
+    if system == "highwater" {
+        replicas_were_looked_at(results.path());
+    }
 
     let later =
         highwater(&["check", &results.path().join("latest").to_string_lossy(), "--format", "json"]);
@@ -46,6 +49,21 @@ fn faults_were_installed_and_felt(verdict: &Value) {
             outcomes["info"].as_u64().unwrap_or(0) + outcomes["fail"].as_u64().unwrap_or(0) > 0
         });
         assert!(felt, "no client felt a {fault}: {windows:?}");
+    }
+}
+
+/// Each node, with a leader among its replicas; by nobody else's word.
+fn replicas_were_looked_at(results: &Path) {
+    let history = fs::read_to_string(results.join("latest/history.jsonl")).expect("a history");
+    let events = history.lines().filter(|line| line.contains(r#""f":"probe""#));
+    let seen: Vec<Value> =
+        events.map(|line| serde_json::from_str(line).expect("an event")).collect();
+    for node in ["n1", "n2", "n3"] {
+        let led =
+            |event: &&Value| event["value"]["node"] == node && event["value"]["leads"] == true;
+        let led = seen.iter().find(led).unwrap_or_else(|| panic!("{node} was not seen to lead"));
+        assert_eq!(led["process"], "observer", "{led}");
+        assert!(led["value"]["asked_ns"].as_u64() <= led["time"].as_u64(), "{led}");
     }
 }
 
