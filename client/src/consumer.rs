@@ -1,6 +1,6 @@
 //! One consumer of the workload: a process that assigns or subscribes, polls, and crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(crate) struct Consumer {
     ready: bool,
     /// Where each assigned key goes on, by its index.
     positions: BTreeMap<usize, Offset>,
+    /// Keys whose first offset the client may still be asking for.
+    asking: BTreeSet<usize>,
     /// The last assign or subscribe, to be repeated by a fresh client.
     last_setup: ConsumerAction,
     /// The last position was lost: read from the beginning next.
@@ -73,6 +75,7 @@ impl Consumer {
             client: None,
             ready: false,
             positions: BTreeMap::new(),
+            asking: BTreeSet::new(),
             last_setup: ConsumerAction::Crash,
             from_beginning: false,
             rest_until_ns: 0,
@@ -131,10 +134,15 @@ impl Consumer {
         Draft::new(Process::Client(self.process), kind, function, value)
     }
 
-    fn drop_client(&mut self) {
+    fn bury_client(&mut self) {
         if let Some(client) = self.client.take() {
             self.setting.graveyard.bury(client);
         }
+        self.asking.clear();
+    }
+
+    fn drop_client(&mut self) {
+        self.bury_client();
         self.ready = false;
         self.positions.clear();
         self.uncommitted.clear();
@@ -203,6 +211,13 @@ impl Consumer {
     }
 
     fn apply_setup(&mut self, seek: bool) -> Result<(), Refused> {
+        // librdkafka 2.12 asks again, half a second later, when the answer to "where does this key
+        // begin" comes after the key was assigned anew, and then goes back there whatever it reads
+        // by then (`rd_kafka_toppar_handle_Offset`, an outdated response).
+        if !self.asking.is_empty() {
+            self.bury_client();
+            self.incarnation += 1;
+        }
         let client = match self.client.take() {
             Some(client) => client,
             None => self.fresh_client().map_err(Refused::before)?,
@@ -239,6 +254,9 @@ impl Consumer {
                         Some((index, element.offset()))
                     })
                     .collect();
+                let known = |offset: &Offset| matches!(offset, Offset::Offset(_));
+                let asking = self.positions.iter().filter(|(_, offset)| !known(offset));
+                self.asking = asking.map(|(key, _)| *key).collect();
                 Ok(())
             }
             ConsumerAction::Poll | ConsumerAction::Crash => Ok(()),
@@ -307,6 +325,7 @@ impl Consumer {
         for (key, pairs) in records {
             if let (Some(index), Some((offset, _))) = (self.index(key), pairs.last()) {
                 self.positions.insert(index, Offset::Offset(offset + 1));
+                self.asking.remove(&index);
                 self.uncommitted.insert(index, offset + 1);
             }
         }
