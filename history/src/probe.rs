@@ -16,6 +16,9 @@ pub struct ProbeValue {
     pub id: i32,
     /// The partition: `orders-0`.
     pub key: String,
+    /// The topic's id; empty where it is not known.
+    #[serde(default)]
+    pub topic_id: String,
     /// When it was asked, nanoseconds since the run began: it saw itself between then and the time of
     /// the event.
     pub asked_ns: u64,
@@ -52,6 +55,8 @@ pub struct Probe {
     pub id: i32,
     /// Number of the partition's name in [`crate::History::probed`].
     pub key: NameId,
+    /// Number of the topic's id in [`crate::History::probed`].
+    pub topic_id: NameId,
     /// Does it lead?
     pub leads: bool,
     /// Leader epoch.

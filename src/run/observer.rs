@@ -69,6 +69,7 @@ fn value(node: &NodeSpec, asked_ns: u64, replica: ReplicaState) -> ProbeValue {
         node: node.name.to_string(),
         id: i32::try_from(node.name.id()).unwrap_or(i32::MAX),
         key: replica.key,
+        topic_id: replica.topic_id,
         asked_ns,
         leads: replica.role == "leader",
         leader_epoch: replica.leader_epoch,

@@ -15,12 +15,13 @@ pub(crate) const ISR_INVALID: &str = "isr-invalid";
 pub(crate) const REPLICA_BOUNDS: &str = "replica-bounds";
 
 pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
-    let mut by_key: BTreeMap<u32, Vec<&Probe>> = BTreeMap::new();
+    // A topic that was deleted and made again begins anew.
+    let mut by_partition: BTreeMap<(u32, u32), Vec<&Probe>> = BTreeMap::new();
     for probe in &history.probes {
         bounds(history, probe, findings);
-        by_key.entry(probe.key).or_default().push(probe);
+        by_partition.entry((probe.key, probe.topic_id)).or_default().push(probe);
     }
-    for probes in by_key.values() {
+    for probes in by_partition.values() {
         regressions(history, probes, findings);
         lagging_members(history, probes, findings);
     }
@@ -75,8 +76,10 @@ fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings
         let Some(before) = before.checked_sub(1).and_then(|last| leaders.get(last)) else {
             continue;
         };
-        let after = leaders.iter().find(|leader| leader.asked_ns >= member.answered_ns);
-        let Some(after) = after.filter(|after| after.node == before.node) else { continue };
+        let after = leaders.partition_point(|leader| leader.asked_ns < member.answered_ns);
+        let Some(after) = leaders.get(after).filter(|after| after.node == before.node) else {
+            continue;
+        };
         if !before.isr.contains(&member.id) || before.high_watermark <= member.log_end {
             continue;
         }

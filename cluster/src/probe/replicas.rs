@@ -14,6 +14,8 @@ use crate::node::NodeSpec;
 pub struct ReplicaState {
     /// The partition: `orders-0`.
     pub key: String,
+    /// The topic's id.
+    pub topic_id: String,
     /// `leader` or `follower`.
     pub role: String,
     /// Its leader epoch.

@@ -165,6 +165,7 @@ impl Assembly {
             node: names.intern(&seen.node),
             id: seen.id,
             key: names.intern(&seen.key),
+            topic_id: names.intern(&seen.topic_id),
             leads: seen.leads,
             leader_epoch: seen.leader_epoch,
             partition_epoch: seen.partition_epoch,
