@@ -65,6 +65,11 @@ pub enum NodeError {
 /// [`NodeError`]: it did not start, or could not go on.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
     let config = Arc::new(config);
+    #[cfg(feature = "seeded-bugs")]
+    for bug in &config.seeded_bugs {
+        bug.switch_on();
+        warn!(bug = bug.name(), "works with a mistake on purpose");
+    }
     let fatal = Fatal::default();
     let listeners = bind(&config).await?;
     let node = Node::open(Arc::clone(&config), fatal.clone()).await?;

@@ -5,4 +5,5 @@ pub mod controller;
 pub mod epochs;
 pub mod metadata;
 pub mod partition;
+pub mod seeded;
 pub mod types;

@@ -94,6 +94,9 @@ pub struct Config {
     pub groups: GroupSettings,
     /// `offsets.commit.timeout.ms`.
     pub offsets_commit_limit: Duration,
+    /// `seeded.bugs`: mistakes on purpose, in builds that have them.
+    #[cfg(feature = "seeded-bugs")]
+    pub seeded_bugs: Vec<replication::seeded::Bug>,
     /// Everything in its file, as it stands there.
     pub told: BTreeMap<String, String>,
     /// Defaults of settings that topics may override, under their broker-level names.
@@ -263,6 +266,8 @@ impl Config {
             eligible_leader_replicas: reader.flag("eligible.leader.replicas.enable", true),
             groups: groups(reader),
             offsets_commit_limit: reader.millis("offsets.commit.timeout.ms", 5_000),
+            #[cfg(feature = "seeded-bugs")]
+            seeded_bugs: reader.or("seeded.bugs", Vec::new(), seeded_bugs),
             told: BTreeMap::new(),
             topic_defaults: BTreeMap::new(),
         })
@@ -315,6 +320,12 @@ impl Config {
     pub fn broker_listeners(&self) -> impl Iterator<Item = &Listener> {
         self.advertised.iter().filter(|listener| listener.name != self.controller_listener)
     }
+}
+
+#[cfg(feature = "seeded-bugs")]
+fn seeded_bugs(text: &str) -> Result<Vec<replication::seeded::Bug>, &'static str> {
+    let named = |name: &str| replication::seeded::Bug::named(name.trim());
+    text.split(',').map(|name| named(name).ok_or("names of seeded bugs, with commas")).collect()
 }
 
 impl Times {

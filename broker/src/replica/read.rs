@@ -9,6 +9,8 @@ use replication::partition::{
 };
 use replication::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset};
 
+use tracing::info;
+
 use crate::replica::clock;
 use crate::replica::partition::{Partition, Role, State};
 
@@ -97,6 +99,10 @@ impl Partition {
             Asker::Follower(_) | Asker::Observer => log_end,
         };
         if request.from < log_start || request.from > log_end {
+            if matches!(request.asker, Asker::Consumer { .. }) {
+                info!(key = %self.key(), from = %request.from, %log_start, %log_end,
+                    "a consumer asks for what is not here");
+            }
             let is_behind = matches!(state.role, Role::Follower(_)) && request.from > log_end;
             return Err(match request.asker {
                 // A client that was told otherwise would begin anew where its settings say, though

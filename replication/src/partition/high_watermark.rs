@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::partition::Brokers;
 use crate::partition::eligibility::is_eligible;
 use crate::partition::progress::FollowerProgress;
+use crate::seeded::Bug;
 use crate::types::{Millis, NodeId, Offset};
 
 /// R17: the least log end of the leader, of everyone in the maximal ISR, and of every eligible
@@ -20,7 +21,8 @@ pub fn candidate(
 ) -> Offset {
     let waits_for = |id: NodeId, progress: &FollowerProgress| {
         maximal_isr.contains(&id)
-            || (progress.log_end.is_some()
+            || (!Bug::R17NoWait.is_on()
+                && progress.log_end.is_some()
                 && progress.is_caught_up(log_end, now, lag_max_ms)
                 && is_eligible(id, progress.broker_epoch, brokers))
     };
@@ -38,7 +40,8 @@ pub fn candidate(
 
 /// R18: the leader's high watermark only rises, and never above its log's end.
 pub fn raised(current: Offset, candidate: Offset, log_end: Offset) -> Option<Offset> {
-    (candidate > current && candidate <= log_end).then_some(candidate)
+    let may_fall = Bug::R18PlainAssignment.is_on() && candidate != current;
+    ((candidate > current || may_fall) && candidate <= log_end).then_some(candidate)
 }
 
 /// R19: `min.insync.replicas`, but never more than there are replicas.
@@ -68,7 +71,8 @@ pub fn follower_high_watermark(
     log_start: Offset,
     log_end: Offset,
 ) -> FollowerHighWatermark {
-    let value = leader_says.min(log_end).max(log_start);
+    let end = if Bug::R20NoUpperClamp.is_on() { leader_says } else { log_end };
+    let value = leader_says.min(end).max(log_start);
     FollowerHighWatermark { value, regressed: value < current }
 }
 

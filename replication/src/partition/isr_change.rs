@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::seeded::Bug;
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, Recovery};
 
 /// In which direction.
@@ -99,6 +100,11 @@ pub fn maximal_isr(
     pending: Option<&IsrProposal>,
 ) -> BTreeSet<NodeId> {
     let mut maximal = committed.clone();
+    if let (true, Some(IsrProposal { kind: ProposalKind::Shrink(leaving), .. })) =
+        (Bug::R10AssumeSuccess.is_on(), pending)
+    {
+        maximal.retain(|id| !leaving.contains(id));
+    }
     if let Some(IsrProposal { kind: ProposalKind::Expand(joiner), .. }) = pending {
         maximal.insert(*joiner);
     }

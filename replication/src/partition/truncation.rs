@@ -1,6 +1,7 @@
 //! What a follower cuts off: R23 to R26.
 
 use crate::epochs::{EpochEnd, LeaderEpochs};
+use crate::seeded::Bug;
 use crate::types::{LeaderEpoch, Offset};
 
 /// What a follower does with its log.
@@ -63,12 +64,11 @@ pub fn on_becoming_follower(
     log_end: Offset,
     high_watermark: Offset,
 ) -> Truncation {
-    match epochs.latest() {
-        None if log_end > high_watermark => {
-            Truncation::To { offset: high_watermark, settled: true }
-        }
-        _ => Truncation::Nothing,
+    let compares = epochs.latest().is_some() && !Bug::R24TruncateToHighWatermark.is_on();
+    if !compares && log_end > high_watermark {
+        return Truncation::To { offset: high_watermark, settled: true };
     }
+    Truncation::Nothing
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a consumer may see: R34.
 
+use crate::seeded::Bug;
 use crate::types::Offset;
 
 /// Between an election and the moment when the high watermark reaches the epoch's start, the end
@@ -10,6 +11,9 @@ pub struct OffsetNotAvailable;
 /// R34: the offset after the last record that a consumer may see. Without transactions that is
 /// the high watermark.
 pub fn visible_end(high_watermark: Offset, log_end: Offset) -> Offset {
+    if Bug::R34ServeToLogEnd.is_on() {
+        return log_end;
+    }
     high_watermark.min(log_end)
 }
 
