@@ -21,6 +21,6 @@ pub use operations::{
     Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, RecordId, Run, Sent,
     Setup,
 };
-pub use probe::{PROBE, Probe, ProbeValue};
+pub use probe::{PROBE, Probe, ProbeValue, ReplicaState};
 pub use read::LineError;
 pub use record::Record;

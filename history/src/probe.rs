@@ -7,6 +7,23 @@ use crate::names::NameId;
 /// The observer's `f` for a look at one replica.
 pub const PROBE: &str = "probe";
 
+/// What a replica says of itself, in the names that its page and the history share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaState {
+    /// Its leader epoch; -1: none yet.
+    pub leader_epoch: i32,
+    /// Its partition epoch; -1: none yet.
+    pub partition_epoch: i32,
+    /// The ISR as it knows it.
+    pub isr: Vec<i32>,
+    /// Its high watermark.
+    pub high_watermark: i64,
+    /// Its log end offset.
+    pub log_end: i64,
+    /// Where its log begins.
+    pub log_start: i64,
+}
+
 /// The value of an event `probe`: a replica as it saw itself. Recorded when the answer came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeValue {
@@ -24,18 +41,9 @@ pub struct ProbeValue {
     pub asked_ns: u64,
     /// Does it lead?
     pub leads: bool,
-    /// Its leader epoch; -1: none yet.
-    pub leader_epoch: i32,
-    /// Its partition epoch; -1: none yet.
-    pub partition_epoch: i32,
-    /// The ISR as it knows it.
-    pub isr: Vec<i32>,
-    /// Its high watermark.
-    pub high_watermark: i64,
-    /// Its log end offset.
-    pub log_end: i64,
-    /// Where its log begins.
-    pub log_start: i64,
+    /// What it says of its epochs and its log.
+    #[serde(flatten)]
+    pub state: ReplicaState,
     /// Its epoch vector: epoch and first offset.
     pub epochs: Vec<(i32, i64)>,
 }
@@ -59,16 +67,6 @@ pub struct Probe {
     pub topic_id: NameId,
     /// Does it lead?
     pub leads: bool,
-    /// Leader epoch.
-    pub leader_epoch: i32,
-    /// Partition epoch.
-    pub partition_epoch: i32,
-    /// The ISR.
-    pub isr: Vec<i32>,
-    /// High watermark.
-    pub high_watermark: i64,
-    /// Log end offset.
-    pub log_end: i64,
-    /// Log start offset.
-    pub log_start: i64,
+    /// What it says of its epochs and its log.
+    pub state: ReplicaState,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeSpec;
-use cluster::probe::{ReplicaState, replica_states};
+use cluster::probe::{Replica, replicas};
 use history::{Draft, Function, Kind, PROBE, ProbeValue, Process, Record, Value};
 use rand::RngExt as _;
 use reqwest::Client;
@@ -46,9 +46,9 @@ impl Observer {
         loop {
             sleep(self.interval.mul_f64(self.rng.random_range(0.5..1.5))).await;
             let asked_ns = recorder.now_ns();
-            match replica_states(&self.client, &self.node, LIMIT).await {
-                Ok(replicas) => {
-                    for replica in replicas {
+            match replicas(&self.client, &self.node, LIMIT).await {
+                Ok(found) => {
+                    for replica in found {
                         let seen = json!(value(&self.node, asked_ns, replica));
                         recorder.record(Draft::new(
                             Process::Observer,
@@ -64,7 +64,7 @@ impl Observer {
     }
 }
 
-fn value(node: &NodeSpec, asked_ns: u64, replica: ReplicaState) -> ProbeValue {
+fn value(node: &NodeSpec, asked_ns: u64, replica: Replica) -> ProbeValue {
     ProbeValue {
         node: node.name.to_string(),
         id: i32::try_from(node.name.id()).unwrap_or(i32::MAX),
@@ -72,12 +72,7 @@ fn value(node: &NodeSpec, asked_ns: u64, replica: ReplicaState) -> ProbeValue {
         topic_id: replica.topic_id,
         asked_ns,
         leads: replica.role == "leader",
-        leader_epoch: replica.leader_epoch,
-        partition_epoch: replica.partition_epoch,
-        isr: replica.isr,
-        high_watermark: replica.high_watermark,
-        log_end: replica.log_end,
-        log_start: replica.log_start,
+        state: replica.state,
         epochs: replica.epochs.iter().map(|epoch| (epoch.epoch, epoch.start)).collect(),
     }
 }

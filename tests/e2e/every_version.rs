@@ -2,7 +2,7 @@
 //! what they understand, whatever newer versions have to tell besides.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::SocketAddrV4;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
@@ -70,7 +70,7 @@ const GROUP: &str = "g";
 
 /// What is asked of, and what answers were missed.
 struct Asking {
-    node: SocketAddr,
+    node: SocketAddrV4,
     topic_id: Uuid,
     asked: BTreeMap<i16, Vec<i16>>,
     missed: Vec<String>,
@@ -97,7 +97,8 @@ impl Asking {
         match ask(self.node, version, request) {
             Ok(answer) => Some(answer),
             Err(error) => {
-                self.missed.push(format!("{}: {error}", self.node));
+                let key = ApiKey::try_from(R::KEY).expect("an API");
+                self.missed.push(format!("{key:?} {version}: {error}"));
                 None
             }
         }
@@ -135,7 +136,7 @@ pub(crate) fn every_announced_version_is_answered() {
 }
 
 /// What a node announces: API, oldest and newest version.
-fn announced(node: SocketAddr) -> Vec<(ApiKey, i16, i16)> {
+fn announced(node: SocketAddrV4) -> Vec<(ApiKey, i16, i16)> {
     let announced = ask(node, 0, &ApiVersionsRequest::default()).expect("versions");
     let api = |api: &ApiVersion| {
         let key = ApiKey::try_from(api.api_key).expect("a known API");
@@ -147,7 +148,7 @@ fn announced(node: SocketAddr) -> Vec<(ApiKey, i16, i16)> {
 }
 
 /// Makes the topic, and awaits what a client awaits.
-fn set_up(node: SocketAddr) -> Uuid {
+fn set_up(node: SocketAddrV4) -> Uuid {
     let made = CreateTopicsRequest::default().with_timeout_ms(10_000).with_topics(vec![
         CreatableTopic::default()
             .with_name(topic(TOPIC))
@@ -485,7 +486,7 @@ fn batch() -> Bytes {
         timestamp: 0,
         key: None,
         value: Some(Bytes::from_static(b"value")),
-        headers: std::iter::empty().collect(),
+        headers: kafka_protocol::indexmap::IndexMap::default(),
     };
     let options = RecordEncodeOptions { version: 2, compression: Compression::None };
     let mut bytes = BytesMut::new();

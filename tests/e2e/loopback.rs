@@ -1,14 +1,13 @@
-//! Three nodes of the in-repo broker on this machine's loopback, and a client of bare frames.
+//! Three nodes of the in-repo broker on this machine's loopback, and whoever asks them.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use kafka_protocol::messages::{ApiKey, RequestHeader, ResponseHeader};
-use kafka_protocol::protocol::{Decodable as _, Encodable as _, Request, StrBytes};
+use cluster::probe::{self, ProbeError};
+use kafka_protocol::protocol::Request;
+use tokio::runtime::Builder;
 
 use crate::driver::PROGRAM;
 
@@ -20,9 +19,9 @@ pub(crate) struct Loopback {
     folder: tempfile::TempDir,
     nodes: Vec<Child>,
     /// Where clients find node 1 and so on.
-    pub(crate) clients: Vec<SocketAddr>,
+    pub(crate) clients: Vec<SocketAddrV4>,
     /// Where controllers find each other.
-    pub(crate) controllers: Vec<SocketAddr>,
+    pub(crate) controllers: Vec<SocketAddrV4>,
 }
 
 fn free_ports<const N: usize>() -> [u16; N] {
@@ -67,7 +66,7 @@ impl Loopback {
             );
         }
         let listeners = |which: usize| {
-            (0..3).map(move |node| ([127, 0, 0, 1], of(node)[which]).into()).collect()
+            (0..3).map(|node| SocketAddrV4::new(Ipv4Addr::LOCALHOST, of(node)[which])).collect()
         };
         Self { folder, nodes, clients: listeners(0), controllers: listeners(2) }
     }
@@ -76,9 +75,8 @@ impl Loopback {
     pub(crate) fn warnings(&self) -> String {
         let logs = (1..=3).map(|node| self.folder.path().join(format!("n{node}/log")));
         let text: String = logs.filter_map(|log| fs::read_to_string(log).ok()).collect();
-        text.lines()
-            .filter(|line| line.contains(" WARN "))
-            .fold(String::new(), |all, line| all + line + "\n")
+        let warnings: Vec<&str> = text.lines().filter(|line| line.contains(" WARN ")).collect();
+        warnings.join("\n")
     }
 }
 
@@ -91,47 +89,13 @@ impl Drop for Loopback {
     }
 }
 
-/// Asks the node at `address`, on a connection of its own.
+/// Asks the node at `address` in this version, on a connection of its own.
 pub(crate) fn ask<R: Request>(
-    address: SocketAddr,
+    address: SocketAddrV4,
     version: i16,
     request: &R,
-) -> Result<R::Response, String> {
-    let key = ApiKey::try_from(R::KEY).map_err(|()| "no such API".to_owned())?;
-    let mut body = BytesMut::new();
-    RequestHeader::default()
-        .with_request_api_key(R::KEY)
-        .with_request_api_version(version)
-        .with_correlation_id(7)
-        .with_client_id(Some(StrBytes::from_static_str("loopback")))
-        .encode(&mut body, key.request_header_version(version))
-        .and_then(|()| request.encode(&mut body, version))
-        .map_err(|error| format!("the test asks what {key:?} {version} cannot: {error}"))?;
-    let mut frame = BytesMut::new();
-    frame.put_i32(i32::try_from(body.len()).expect("a short request"));
-    frame.put(body);
-    let answer =
-        exchange(address, &frame).map_err(|error| format!("{key:?} {version}: {error}"))?;
-    let mut answer = Bytes::from(answer);
-    ResponseHeader::decode(&mut answer, key.response_header_version(version))
-        .and_then(|header| {
-            assert_eq!(header.correlation_id, 7, "{key:?} {version}");
-            R::Response::decode(&mut answer, version)
-        })
-        .map_err(|error| format!("{key:?} {version} cannot be decoded: {error}"))
-        .and_then(|response| match answer.remaining() {
-            0 => Ok(response),
-            more => Err(format!("{key:?} {version}: {more} bytes follow")),
-        })
-}
-
-fn exchange(address: SocketAddr, frame: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.write_all(frame)?;
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let mut answer = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap_or(0)];
-    stream.read_exact(&mut answer)?;
-    Ok(answer)
+) -> Result<R::Response, ProbeError> {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (ip, port) = (*address.ip(), address.port());
+    runtime.block_on(probe::ask(ip, port, version..=version, request, LIMIT))
 }

@@ -174,10 +174,10 @@ impl ProducerStates {
             known.first_sequence == facts.first_sequence
                 && known.last_sequence == facts.last_sequence
         };
-        if Bug::NoDedup.is_on() && producer.batches.iter().any(|known| same(&known)) {
-            return Ok(Verdict::Append);
-        }
         if let Some(known) = producer.batches.iter().find(same) {
+            if Bug::NoDedup.is_on() {
+                return Ok(Verdict::Append);
+            }
             return Ok(Verdict::Duplicate {
                 base_offset: known.base_offset,
                 last_offset: known.last_offset,

@@ -8,7 +8,6 @@ use replication::partition::{
     visible_end,
 };
 use replication::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset};
-
 use tracing::info;
 
 use crate::replica::clock;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use history::{History, Probe};
+use history::{History, NameId, Probe};
 
 use crate::findings::Findings;
 use crate::order::Orders;
@@ -16,7 +16,7 @@ pub(crate) const REPLICA_BOUNDS: &str = "replica-bounds";
 
 pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
     // A topic that was deleted and made again begins anew.
-    let mut by_partition: BTreeMap<(u32, u32), Vec<&Probe>> = BTreeMap::new();
+    let mut by_partition: BTreeMap<(NameId, NameId), Vec<&Probe>> = BTreeMap::new();
     for probe in &history.probes {
         bounds(history, probe, findings);
         by_partition.entry((probe.key, probe.topic_id)).or_default().push(probe);
@@ -29,7 +29,8 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
 
 /// log start <= HW <= LEO, in every probe of its own.
 fn bounds(history: &History, probe: &Probe, findings: &mut Findings) {
-    let (start, high_watermark, end) = (probe.log_start, probe.high_watermark, probe.log_end);
+    let state = &probe.state;
+    let (start, high_watermark, end) = (state.log_start, state.high_watermark, state.log_end);
     if start <= high_watermark && high_watermark <= end {
         return;
     }
@@ -42,19 +43,21 @@ fn bounds(history: &History, probe: &Probe, findings: &mut Findings) {
 
 /// Within one (broker, leader epoch) the HW of a leader does not go down (R18).
 fn regressions(history: &History, probes: &[&Probe], findings: &mut Findings) {
-    let mut highest: BTreeMap<(u32, i32), &Probe> = BTreeMap::new();
+    let mut highest: BTreeMap<(NameId, i32), &Probe> = BTreeMap::new();
     for probe in probes.iter().filter(|probe| probe.leads) {
-        let known = highest.entry((probe.node, probe.leader_epoch)).or_insert(probe);
-        if known.answered_ns <= probe.asked_ns && probe.high_watermark < known.high_watermark {
-            let (before, after) = (known.high_watermark, probe.high_watermark);
+        let known = highest.entry((probe.node, probe.state.leader_epoch)).or_insert(probe);
+        if known.answered_ns <= probe.asked_ns
+            && probe.state.high_watermark < known.state.high_watermark
+        {
+            let (before, after) = (known.state.high_watermark, probe.state.high_watermark);
             found(history, HW_REGRESSION, &[known, probe], findings, |node| {
                 format!(
                     "the high watermark of {node}, leader in epoch {}, went down from {before} to {after}",
-                    probe.leader_epoch
+                    probe.state.leader_epoch
                 )
             });
         }
-        if probe.high_watermark > known.high_watermark {
+        if probe.state.high_watermark > known.state.high_watermark {
             *known = probe;
         }
     }
@@ -66,10 +69,13 @@ fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings
     type Term = (i32, i32);
     let mut leaders: BTreeMap<Term, Vec<&Probe>> = BTreeMap::new();
     for probe in probes.iter().filter(|probe| probe.leads) {
-        leaders.entry((probe.leader_epoch, probe.partition_epoch)).or_default().push(probe);
+        leaders
+            .entry((probe.state.leader_epoch, probe.state.partition_epoch))
+            .or_default()
+            .push(probe);
     }
     for member in probes.iter().filter(|probe| !probe.leads) {
-        let term = (member.leader_epoch, member.partition_epoch);
+        let term = (member.state.leader_epoch, member.state.partition_epoch);
         let Some(leaders) = leaders.get(&term) else { continue };
         // Answers come in order, and so do questions to one node.
         let before = leaders.partition_point(|leader| leader.answered_ns <= member.asked_ns);
@@ -80,10 +86,12 @@ fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings
         let Some(after) = leaders.get(after).filter(|after| after.node == before.node) else {
             continue;
         };
-        if !before.isr.contains(&member.id) || before.high_watermark <= member.log_end {
+        if !before.state.isr.contains(&member.id)
+            || before.state.high_watermark <= member.state.log_end
+        {
             continue;
         }
-        let (high_watermark, end) = (before.high_watermark, member.log_end);
+        let (high_watermark, end) = (before.state.high_watermark, member.state.log_end);
         found(history, ISR_INVALID, &[before, member, after], findings, |leader| {
             format!(
                 "{leader} had {} in its ISR all the time, and the high watermark {high_watermark}, \

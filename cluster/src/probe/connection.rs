@@ -187,7 +187,11 @@ fn decode<R: Request>(
     if header.correlation_id != question {
         anyhow::bail!("it answers question {}, not {question}", header.correlation_id);
     }
-    R::Response::decode(&mut answer, version)
+    let response = R::Response::decode(&mut answer, version)?;
+    if !answer.is_empty() {
+        anyhow::bail!("{} bytes follow it", answer.len());
+    }
+    Ok(response)
 }
 
 fn garbled(address: &str, reason: &anyhow::Error) -> ProbeError {

@@ -16,7 +16,7 @@ pub use quorum::{QuorumView, quorum_view};
 pub(crate) use ready::log_tail;
 pub use ready::{await_brokers, await_full_isr};
 pub use recovery::{RecoveryReport, StuckHw, await_recovery};
-pub use replicas::{EpochStart, ReplicaState, replica_states};
+pub use replicas::{EpochStart, Replica, replicas};
 pub use settings::{Setting, effective_settings};
 pub use topics::{TopicSpec, create_topics};
 pub use view::{BrokerAnswer, PartitionView, View, cluster_view};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use history::ReplicaState;
 use reqwest::Client;
 use serde::Deserialize;
 
@@ -11,25 +12,16 @@ use crate::node::NodeSpec;
 
 /// A replica as it sees itself. What else the page tells is passed over.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ReplicaState {
+pub struct Replica {
     /// The partition: `orders-0`.
     pub key: String,
     /// The topic's id.
     pub topic_id: String,
     /// `leader` or `follower`.
     pub role: String,
-    /// Its leader epoch.
-    pub leader_epoch: i32,
-    /// Its partition epoch.
-    pub partition_epoch: i32,
-    /// The ISR as it knows it.
-    pub isr: Vec<i32>,
-    /// Its high watermark.
-    pub high_watermark: i64,
-    /// Its log end offset.
-    pub log_end: i64,
-    /// Where its log begins.
-    pub log_start: i64,
+    /// What it says of its epochs and its log.
+    #[serde(flatten)]
+    pub state: ReplicaState,
     /// Its epoch vector.
     pub epochs: Vec<EpochStart>,
 }
@@ -45,18 +37,18 @@ pub struct EpochStart {
 
 #[derive(Deserialize)]
 struct Page {
-    partitions: Vec<ReplicaState>,
+    partitions: Vec<Replica>,
 }
 
 /// Asks `node` for its replicas, those of internal topics among them.
 ///
 /// # Errors
 /// No answer within `limit`, or one that cannot be read.
-pub async fn replica_states(
+pub async fn replicas(
     client: &Client,
     node: &NodeSpec,
     limit: Duration,
-) -> Result<Vec<ReplicaState>, ProbeError> {
+) -> Result<Vec<Replica>, ProbeError> {
     let address = format!("{}:{ADMIN_PORT}", node.address);
     let url = format!("http://{address}/v1/partitions");
     let answer = async { client.get(url).send().await?.error_for_status()?.json::<Page>().await };

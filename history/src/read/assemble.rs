@@ -12,7 +12,6 @@ use crate::names::NameId;
 use crate::operations::{
     Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
 };
-
 use crate::probe::{PROBE, Probe, ProbeValue};
 
 type Checked = Result<(), LineError>;
@@ -51,10 +50,11 @@ impl Part<'_> {
 }
 
 /// The value of an event that is not a client's.
-fn json(event: &RawEvent, part: &Part<'_>) -> serde_json::Value {
+fn json<'a>(event: &RawEvent, part: &Part<'a>) -> &'a serde_json::Value {
+    static NULL: serde_json::Value = serde_json::Value::Null;
     match event.value {
-        RawValue::Json(place) => part.chunk.jsons[place as usize].clone(),
-        _ => serde_json::Value::Null,
+        RawValue::Json(place) => &part.chunk.jsons[place as usize],
+        _ => &NULL,
     }
 }
 
@@ -141,15 +141,14 @@ impl Assembly {
         let notes = match event.process {
             Process::Nemesis => &mut self.history.nemesis,
             _ if function == super::RECOVERY => &mut self.history.recovery,
-            _ if function == PROBE => return self.probe(event, &json(event, part)),
+            _ if function == PROBE => return self.probe(event, json(event, part)),
             _ => return Ok(()),
         };
-        let value = json(event, part);
         notes.push(Note {
             index: event.index,
             time_ns: event.time_ns,
             function: function.to_owned(),
-            value,
+            value: json(event, part).clone(),
         });
         Ok(())
     }
@@ -167,12 +166,7 @@ impl Assembly {
             key: names.intern(&seen.key),
             topic_id: names.intern(&seen.topic_id),
             leads: seen.leads,
-            leader_epoch: seen.leader_epoch,
-            partition_epoch: seen.partition_epoch,
-            isr: seen.isr,
-            high_watermark: seen.high_watermark,
-            log_end: seen.log_end,
-            log_start: seen.log_start,
+            state: seen.state,
         });
         Ok(())
     }

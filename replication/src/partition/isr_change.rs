@@ -100,13 +100,14 @@ pub fn maximal_isr(
     pending: Option<&IsrProposal>,
 ) -> BTreeSet<NodeId> {
     let mut maximal = committed.clone();
-    if let (true, Some(IsrProposal { kind: ProposalKind::Shrink(leaving), .. })) =
-        (Bug::R10AssumeSuccess.is_on(), pending)
-    {
-        maximal.retain(|id| !leaving.contains(id));
-    }
-    if let Some(IsrProposal { kind: ProposalKind::Expand(joiner), .. }) = pending {
-        maximal.insert(*joiner);
+    match pending.map(|proposal| &proposal.kind) {
+        Some(ProposalKind::Expand(joiner)) => {
+            maximal.insert(*joiner);
+        }
+        Some(ProposalKind::Shrink(leaving)) if Bug::R10AssumeSuccess.is_on() => {
+            maximal.retain(|id| !leaving.contains(id));
+        }
+        _ => {}
     }
     maximal
 }
