@@ -17,6 +17,14 @@ use crate::logs;
 /// How long to wait for committed offsets.
 pub(crate) const COMMITTED_LIMIT: Duration = Duration::from_secs(3);
 
+/// Where a group begins that has committed nothing: the run's own topics begin there.
+///
+/// Not `Offset::Beginning`, which librdkafka 2.12 has to ask for. A rebalance that overtakes the
+/// answer makes it ask again, and go back there whatever it reads by then
+/// (`rd_kafka_toppar_handle_Offset`, an outdated response). A log that begins later refuses the
+/// offset, and the next client then asks.
+const FIRST: Offset = Offset::Offset(0);
+
 /// Collects rebalances and decides where a group member begins to read.
 pub(crate) struct GroupContext {
     keys: Arc<KeyTable>,
@@ -80,10 +88,11 @@ impl GroupContext {
         consumer: &BaseConsumer<Self>,
         partitions: &mut TopicPartitionList,
     ) -> KafkaResult<()> {
-        let from_beginning = self.from_beginning.swap(false, Ordering::Relaxed);
-        if from_beginning || !self.commits {
+        if self.from_beginning.swap(false, Ordering::Relaxed) {
             partitions.set_all_offsets(Offset::Beginning)?;
-        } else if let Err(error) = start_where_committed(consumer, partitions, Offset::Beginning) {
+        } else if !self.commits {
+            partitions.set_all_offsets(FIRST)?;
+        } else if let Err(error) = start_where_committed(consumer, partitions, FIRST) {
             // librdkafka asks again by itself; should there be no commit then, it says so.
             tracing::debug!(%error, "committed offsets are unknown for now");
         }
