@@ -244,7 +244,7 @@ pub(crate) struct TestArgs {
     #[arg(long, default_value = "results", value_name = "DIR", help_heading = "Run")]
     pub(crate) results: PathBuf,
     /// How often, about, each node's replicas are looked at, for the checkers that judge what replicas
-    /// say of themselves; 0s: never. The in-repo broker alone tells.
+    /// say of themselves; 0s: never.
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = humantime::parse_duration, help_heading = "Run")]
     pub(crate) probe_interval: Duration,
     /// Keep the nodes' data folders; default: only when the verdict is not valid.

@@ -12,7 +12,7 @@ pub const PROBE: &str = "probe";
 pub struct ReplicaState {
     /// Its leader epoch; -1: none yet.
     pub leader_epoch: i32,
-    /// Its partition epoch; -1: none yet.
+    /// Its partition epoch; -1: none yet, or not told.
     pub partition_epoch: i32,
     /// The ISR as it knows it.
     pub isr: Vec<i32>,
@@ -44,7 +44,7 @@ pub struct ProbeValue {
     /// What it says of its epochs and its log.
     #[serde(flatten)]
     pub state: ReplicaState,
-    /// Its epoch vector: epoch and first offset.
+    /// Its epoch vector: epoch and first offset; empty where it is not told.
     pub epochs: Vec<(i32, i64)>,
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeSpec;
-use cluster::probe::{Replica, replicas};
-use history::{Draft, Function, Kind, PROBE, ProbeValue, Process, Record, Value};
+use cluster::probe::{ProbeError, Replica, replicas, replicas_by_protocol};
+use history::{Draft, Function, Key, Kind, PROBE, ProbeValue, Process, Record, Value};
 use rand::RngExt as _;
 use reqwest::Client;
 use serde_json::json;
@@ -17,28 +17,49 @@ use workloads::rng::Stream;
 /// Longest wait for an answer. A node that is paused has none.
 const LIMIT: Duration = Duration::from_secs(2);
 
+/// How a node is asked.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// The page of the in-repo broker: all its replicas, with all that they know.
+    Page(Client),
+    /// The protocol, which every system speaks: these keys.
+    Protocol(Arc<[Key]>),
+}
+
+impl Way {
+    /// The one that tells most of a node of `system`.
+    ///
+    /// # Errors
+    /// There is no HTTP client.
+    pub(super) fn of(system: &str, keys: &[Key]) -> Result<Self, reqwest::Error> {
+        if system != "highwater" {
+            return Ok(Self::Protocol(keys.into()));
+        }
+        // A connection of its own each time: one to a node that was killed, or cut off, would linger.
+        Client::builder().pool_max_idle_per_host(0).no_proxy().build().map(Self::Page)
+    }
+
+    async fn ask(&self, node: &NodeSpec) -> Result<Vec<Replica>, ProbeError> {
+        match self {
+            Self::Page(client) => replicas(client, node, LIMIT).await,
+            Self::Protocol(keys) => replicas_by_protocol(node, keys, LIMIT).await,
+        }
+    }
+}
+
 /// Looks at one node.
 pub(super) struct Observer {
     node: NodeSpec,
     interval: Duration,
-    client: Client,
+    way: Way,
     rng: Stream,
 }
 
 impl Observer {
     /// Of `node`, that is asked every `interval`, give or take half of it; `seed` decides.
-    ///
-    /// # Errors
-    /// There is no HTTP client.
-    pub(super) fn new(
-        node: NodeSpec,
-        interval: Duration,
-        seed: u64,
-    ) -> Result<Self, reqwest::Error> {
-        // A connection of its own each time: one to a node that was killed, or cut off, would linger.
-        let client = Client::builder().pool_max_idle_per_host(0).no_proxy().build()?;
+    pub(super) fn new(node: NodeSpec, interval: Duration, way: Way, seed: u64) -> Self {
         let rng = workloads::rng::stream(seed, &format!("observer of {}", node.name));
-        Ok(Self { node, interval, client, rng })
+        Self { node, interval, way, rng }
     }
 
     /// Looks and records, until it is dropped.
@@ -46,7 +67,7 @@ impl Observer {
         loop {
             sleep(self.interval.mul_f64(self.rng.random_range(0.5..1.5))).await;
             let asked_ns = recorder.now_ns();
-            match replicas(&self.client, &self.node, LIMIT).await {
+            match self.way.ask(&self.node).await {
                 Ok(found) => {
                     for replica in found {
                         let seen = json!(value(&self.node, asked_ns, replica));

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 
 use super::bring_up::{BringUp, Prepared, bring_up};
 use super::judge::judge;
-use super::observer::Observer;
+use super::observer::{Observer, Way};
 use crate::console::{Console, Watched};
 use crate::exit::Failure;
 use crate::interrupt::Interrupts;
@@ -182,13 +182,10 @@ impl Run<'_> {
         if interval.is_zero() {
             return Ok(watching);
         }
-        if self.plan.cluster.system != "highwater" {
-            info!("what replicas say of themselves is not judged: the in-repo broker alone tells");
-            return Ok(watching);
-        }
+        let way = Way::of(&self.plan.cluster.system, cluster.keys())
+            .map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
         for node in cluster.nodes().iter().filter(|node| node.role.is_broker()) {
-            let observer = Observer::new(node.clone(), interval, self.plan.seed)
-                .map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
+            let observer = Observer::new(node.clone(), interval, way.clone(), self.plan.seed);
             let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
             watching.spawn(observer.observe(recorder));
         }

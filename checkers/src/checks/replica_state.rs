@@ -27,7 +27,8 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
     }
 }
 
-/// log start <= HW <= LEO, in every probe of its own.
+/// log start <= HW <= LEO, in every probe of its own. Where they are not told at once, the LEO is the
+/// later one.
 fn bounds(history: &History, probe: &Probe, findings: &mut Findings) {
     let state = &probe.state;
     let (start, high_watermark, end) = (state.log_start, state.high_watermark, state.log_end);
@@ -74,7 +75,9 @@ fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings
             .or_default()
             .push(probe);
     }
-    for member in probes.iter().filter(|probe| !probe.leads) {
+    // Through the protocol alone no partition epoch is told.
+    let known = |probe: &Probe| probe.state.partition_epoch >= 0;
+    for member in probes.iter().filter(|probe| !probe.leads && known(probe)) {
         let term = (member.state.leader_epoch, member.state.partition_epoch);
         let Some(leaders) = leaders.get(&term) else { continue };
         // Answers come in order, and so do questions to one node.

@@ -81,21 +81,21 @@ pub async fn ask<R: Request>(
     request: &R,
     deadline: Duration,
 ) -> Result<R::Response, ProbeError> {
-    let name = format!("{address}:{port}");
-    let exchange = async {
-        let broken = |error: std::io::Error| ProbeError::Broken {
-            address: name.clone(),
-            reason: error.to_string(),
-        };
-        let stream = TcpStream::connect((address, port)).await.map_err(broken)?;
-        let mut dialogue = Dialogue { stream, name: &name, questions: 0 };
-        let spoken = dialogue.put(API_VERSIONS_VERSION, &ApiVersionsRequest::default()).await?;
-        let version = choose::<R>(&spoken, &versions)
-            .map_err(|theirs| unsupported::<R>(&name, theirs, &versions))?;
-        dialogue.put(version, request).await
-    };
+    within(address, port, deadline, async {
+        Dialogue::open(address, port).await?.ask(versions, request).await
+    })
+    .await
+}
+
+/// What `exchange` with a node comes to, if it does by `deadline`.
+pub(super) async fn within<T>(
+    address: Ipv4Addr,
+    port: u16,
+    deadline: Duration,
+    exchange: impl Future<Output = Result<T, ProbeError>>,
+) -> Result<T, ProbeError> {
     timeout(deadline, exchange).await.map_err(|_| ProbeError::Deadline {
-        address: name.clone(),
+        address: format!("{address}:{port}"),
         waited_ms: deadline.as_millis(),
     })?
 }
@@ -128,14 +128,45 @@ fn unsupported<R: Request>(
     }
 }
 
-/// A connection on which one question follows the other.
-struct Dialogue<'a> {
+/// A connection on which one question follows the other: all to one process of the node.
+pub(super) struct Dialogue {
     stream: TcpStream,
-    name: &'a str,
+    name: String,
     questions: i32,
+    spoken: ApiVersionsResponse,
 }
 
-impl Dialogue<'_> {
+impl Dialogue {
+    /// Connects, and asks what the node speaks.
+    ///
+    /// # Errors
+    /// [`ProbeError`] naming the address.
+    pub(super) async fn open(address: Ipv4Addr, port: u16) -> Result<Self, ProbeError> {
+        let name = format!("{address}:{port}");
+        let stream = TcpStream::connect((address, port)).await.map_err(|error| {
+            ProbeError::Broken { address: name.clone(), reason: error.to_string() }
+        })?;
+        let spoken = ApiVersionsResponse::default();
+        let mut dialogue = Self { stream, name, questions: 0, spoken };
+        dialogue.spoken =
+            dialogue.put(API_VERSIONS_VERSION, &ApiVersionsRequest::default()).await?;
+        Ok(dialogue)
+    }
+
+    /// Asks in the newest of `versions` that the node speaks.
+    ///
+    /// # Errors
+    /// [`ProbeError`] naming the address.
+    pub(super) async fn ask<R: Request>(
+        &mut self,
+        versions: RangeInclusive<i16>,
+        request: &R,
+    ) -> Result<R::Response, ProbeError> {
+        let version = choose::<R>(&self.spoken, &versions)
+            .map_err(|theirs| unsupported::<R>(&self.name, theirs, &versions))?;
+        self.put(version, request).await
+    }
+
     async fn put<R: Request>(
         &mut self,
         version: i16,
@@ -143,12 +174,12 @@ impl Dialogue<'_> {
     ) -> Result<R::Response, ProbeError> {
         self.questions += 1;
         let frame = encode(version, self.questions, request)
-            .map_err(|reason| garbled(self.name, &reason))?;
+            .map_err(|reason| garbled(&self.name, &reason))?;
         let answer = self.exchange(&frame).await.map_err(|error| ProbeError::Broken {
-            address: self.name.to_owned(),
+            address: self.name.clone(),
             reason: error.to_string(),
         })?;
-        decode::<R>(version, self.questions, answer).map_err(|reason| garbled(self.name, &reason))
+        decode::<R>(version, self.questions, answer).map_err(|reason| garbled(&self.name, &reason))
     }
 
     async fn exchange(&mut self, frame: &[u8]) -> std::io::Result<Bytes> {

@@ -1,5 +1,6 @@
 //! Asking brokers what they know, over the port that no fault cuts off from the driver.
 
+mod by_protocol;
 mod connection;
 mod offsets;
 mod quorum;
@@ -10,6 +11,7 @@ mod settings;
 mod topics;
 mod view;
 
+pub use by_protocol::replicas_by_protocol;
 pub use connection::{ProbeError, ask};
 pub use offsets::{End, Offsets, offsets};
 pub use quorum::{QuorumView, quorum_view};

@@ -19,7 +19,7 @@ use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
 /// A broker that does not answer by then counts as silent. Those who answer do so in milliseconds.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_millis(1500);
 /// Leader epochs since version 7; 9 is the lowest flexible one.
-const METADATA_VERSIONS: RangeInclusive<i16> = 9..=12;
+pub(super) const METADATA_VERSIONS: RangeInclusive<i16> = 9..=12;
 
 /// A partition as one broker, or the newest of them, sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -89,20 +89,23 @@ fn newest(
 }
 
 async fn ask_broker(node: &NodeSpec, keys: &[Key]) -> Result<BrokerAnswer, ProbeError> {
+    let request = metadata_request(keys);
+    let response =
+        ask(node.address, OBSERVER_PORT, METADATA_VERSIONS, &request, ANSWER_DEADLINE).await?;
+    Ok(read_metadata(&response))
+}
+
+pub(super) fn metadata_request(keys: &[Key]) -> MetadataRequest {
     let topics: BTreeSet<&str> =
         keys.iter().filter_map(|key| key.split().map(|(topic, _)| topic)).collect();
     let topics = topics
         .into_iter()
         .map(|topic| MetadataRequestTopic::default().with_name(Some(topic_name(topic))))
         .collect();
-    let request =
-        MetadataRequest::default().with_topics(Some(topics)).with_allow_auto_topic_creation(false);
-    let response =
-        ask(node.address, OBSERVER_PORT, METADATA_VERSIONS, &request, ANSWER_DEADLINE).await?;
-    Ok(read_metadata(&response))
+    MetadataRequest::default().with_topics(Some(topics)).with_allow_auto_topic_creation(false)
 }
 
-fn read_metadata(response: &MetadataResponse) -> BrokerAnswer {
+pub(super) fn read_metadata(response: &MetadataResponse) -> BrokerAnswer {
     let set = |ids: &[BrokerId]| ids.iter().copied().filter_map(name_of).collect();
     let mut keys = BTreeMap::new();
     for topic in &response.topics {

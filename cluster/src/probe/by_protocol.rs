@@ -1,0 +1,236 @@
+//! What the replicas of a node say of themselves, asked through the protocol alone: any
+//! Kafka-compatible system tells it.
+//!
+//! | question | answer |
+//! |---|---|
+//! | Metadata | who leads in which epoch, and the ISR, from the node's own cache |
+//! | `ListOffsets` as replica -2 | the log end of the node's own replica, leader or not |
+//! | Fetch at that log end | high watermark and log start of that replica; no record comes along |
+//! | `ListOffsets` again | a log end that the high watermark before cannot be above |
+//!
+//! All but the first carry the leader epoch of the first, so that a replica in another epoch refuses
+//! (R31): whatever is told belongs to that epoch. All go over one connection, so that one process
+//! answers.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use history::{Key, ReplicaState};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::{
+    BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
+};
+
+use super::connection::{Dialogue, ProbeError, within};
+use super::replicas::Replica;
+use super::view::{METADATA_VERSIONS, PartitionView, metadata_request, read_metadata, topic_name};
+use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
+
+/// From 11 on followers answer consumers; from 13 on topics go by their ids.
+const FETCH_VERSIONS: RangeInclusive<i16> = 11..=12;
+/// From 4 on they carry a leader epoch.
+const LIST_OFFSETS_VERSIONS: RangeInclusive<i16> = 4..=7;
+const LATEST: i64 = -1;
+const CONSUMER: BrokerId = BrokerId(-1);
+const DEBUGGER: BrokerId = BrokerId(-2);
+
+/// Asks `node` for its replicas of `keys`. Those that refuse, because they are in another epoch
+/// by now or are not there, are left out.
+///
+/// # Errors
+/// No answer within `limit`, or one that cannot be read.
+pub async fn replicas_by_protocol(
+    node: &NodeSpec,
+    keys: &[Key],
+    limit: Duration,
+) -> Result<Vec<Replica>, ProbeError> {
+    within(node.address, OBSERVER_PORT, limit, async {
+        let mut dialogue = Dialogue::open(node.address, OBSERVER_PORT).await?;
+        let seen = dialogue.ask(METADATA_VERSIONS, &metadata_request(keys)).await?;
+        let mut views = read_metadata(&seen).keys;
+        views.retain(|_, view| view.leader.is_some() && view.replicas.contains(&node.name));
+        let before = log_ends(&mut dialogue, &views).await?;
+        if before.is_empty() {
+            return Ok(Vec::new());
+        }
+        let marks = dialogue.ask(FETCH_VERSIONS, &fetch(&views, &before)).await?;
+        let after = log_ends(&mut dialogue, &views).await?;
+        Ok(put_together(node.name, &views, &before, &read_fetch(&marks), &after))
+    })
+    .await
+}
+
+/// What a fetch tells of a replica besides records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks {
+    high_watermark: i64,
+    log_start: i64,
+}
+
+async fn log_ends(
+    dialogue: &mut Dialogue,
+    views: &BTreeMap<Key, PartitionView>,
+) -> Result<BTreeMap<Key, i64>, ProbeError> {
+    let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
+    for (key, view) in views {
+        let Some((topic, partition)) = key.split() else { continue };
+        let asked = ListOffsetsPartition::default()
+            .with_partition_index(partition)
+            .with_current_leader_epoch(view.leader_epoch)
+            .with_timestamp(LATEST);
+        topics.entry(topic).or_default().push(asked);
+    }
+    if topics.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let topics = topics.into_iter().map(|(name, partitions)| {
+        ListOffsetsTopic::default().with_name(topic_name(name)).with_partitions(partitions)
+    });
+    let request =
+        ListOffsetsRequest::default().with_replica_id(DEBUGGER).with_topics(topics.collect());
+    Ok(read_log_ends(&dialogue.ask(LIST_OFFSETS_VERSIONS, &request).await?))
+}
+
+fn read_log_ends(answer: &ListOffsetsResponse) -> BTreeMap<Key, i64> {
+    let partitions = answer.topics.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| (topic.name.0.as_str(), partition))
+    });
+    partitions
+        .filter(|(_, partition)| is_answered(partition.error_code))
+        .map(|(topic, partition)| (Key::new(topic, partition.partition_index), partition.offset))
+        .collect()
+}
+
+/// Each key at the end of its log, where there is nothing to send along.
+fn fetch(views: &BTreeMap<Key, PartitionView>, ends: &BTreeMap<Key, i64>) -> FetchRequest {
+    let mut topics: BTreeMap<&str, Vec<FetchPartition>> = BTreeMap::new();
+    for (key, end) in ends {
+        let (Some((topic, partition)), Some(view)) = (key.split(), views.get(key)) else {
+            continue;
+        };
+        let asked = FetchPartition::default()
+            .with_partition(partition)
+            .with_current_leader_epoch(view.leader_epoch)
+            .with_fetch_offset(*end)
+            .with_partition_max_bytes(1);
+        topics.entry(topic).or_default().push(asked);
+    }
+    let topics = topics.into_iter().map(|(name, partitions)| {
+        FetchTopic::default().with_topic(topic_name(name)).with_partitions(partitions)
+    });
+    FetchRequest::default()
+        .with_replica_id(CONSUMER)
+        .with_max_wait_ms(0)
+        .with_min_bytes(0)
+        .with_max_bytes(1)
+        .with_session_epoch(-1)
+        .with_topics(topics.collect())
+}
+
+fn read_fetch(answer: &FetchResponse) -> BTreeMap<Key, Marks> {
+    let partitions = answer.responses.iter().flat_map(|topic| {
+        topic.partitions.iter().map(|partition| (topic.topic.0.as_str(), partition))
+    });
+    partitions
+        .filter(|(_, partition)| is_answered(partition.error_code))
+        .map(|(topic, partition)| {
+            let marks = Marks {
+                high_watermark: partition.high_watermark,
+                log_start: partition.log_start_offset,
+            };
+            (Key::new(topic, partition.partition_index), marks)
+        })
+        .collect()
+}
+
+fn is_answered(error_code: i16) -> bool {
+    ResponseError::try_from_code(error_code).is_none()
+}
+
+/// The replicas of `node` that answered everything, and whose log did not get shorter meanwhile.
+fn put_together(
+    node: NodeName,
+    views: &BTreeMap<Key, PartitionView>,
+    before: &BTreeMap<Key, i64>,
+    marks: &BTreeMap<Key, Marks>,
+    after: &BTreeMap<Key, i64>,
+) -> Vec<Replica> {
+    let replica = |(key, view): (&Key, &PartitionView)| {
+        let (marks, log_end) = (marks.get(key)?, *after.get(key)?);
+        if log_end < *before.get(key)? {
+            return None;
+        }
+        let id = |node: &NodeName| i32::try_from(node.id()).unwrap_or(i32::MAX);
+        Some(Replica {
+            key: key.to_string(),
+            topic_id: String::new(),
+            role: if view.leader == Some(node) { "leader" } else { "follower" }.to_owned(),
+            state: ReplicaState {
+                leader_epoch: view.leader_epoch,
+                partition_epoch: -1,
+                isr: view.isr.iter().map(id).collect(),
+                high_watermark: marks.high_watermark,
+                log_end,
+                log_start: marks.log_start,
+            },
+            epochs: Vec::new(),
+        })
+    };
+    views.iter().filter_map(replica).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(leader: u32) -> BTreeMap<Key, PartitionView> {
+        let view = PartitionView {
+            leader: Some(NodeName::new(leader)),
+            leader_epoch: 7,
+            isr: [NodeName::new(1), NodeName::new(2)].into(),
+            replicas: [NodeName::new(1), NodeName::new(2)].into(),
+            ..PartitionView::default()
+        };
+        [(Key::from("t-0"), view)].into()
+    }
+
+    fn at(offset: i64) -> BTreeMap<Key, i64> {
+        [(Key::from("t-0"), offset)].into()
+    }
+
+    fn marks() -> BTreeMap<Key, Marks> {
+        [(Key::from("t-0"), Marks { high_watermark: 9, log_start: 2 })].into()
+    }
+
+    #[test]
+    fn a_replica_is_told_with_the_epoch_that_it_was_asked_in() {
+        let told = put_together(NodeName::new(2), &view(1), &at(9), &marks(), &at(11));
+        let [replica] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(replica.role, "follower");
+        assert_eq!(replica.state.isr, [1, 2]);
+        let state = &replica.state;
+        assert_eq!((state.leader_epoch, state.log_start, state.log_end), (7, 2, 11));
+        let led = put_together(NodeName::new(1), &view(1), &at(9), &marks(), &at(9));
+        assert_eq!(led[0].role, "leader");
+    }
+
+    #[test]
+    fn one_that_refused_or_was_cut_off_meanwhile_is_left_out() {
+        let none = BTreeMap::new();
+        let me = NodeName::new(1);
+        assert_eq!(put_together(me, &view(1), &at(9), &marks(), &at(8)), []);
+        assert_eq!(put_together(me, &view(1), &at(9), &BTreeMap::new(), &at(9)), []);
+        assert_eq!(put_together(me, &view(1), &at(9), &marks(), &none), []);
+    }
+
+    #[test]
+    fn every_question_carries_the_leader_epoch() {
+        let request = fetch(&view(1), &at(9));
+        let asked = &request.topics[0].partitions[0];
+        assert_eq!((asked.current_leader_epoch, asked.fetch_offset), (7, 9));
+        assert_eq!((request.replica_id, request.max_wait_ms), (CONSUMER, 0));
+    }
+}
