@@ -19,12 +19,10 @@ use std::time::Duration;
 use history::{Key, ReplicaState};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::{
-    BrokerId, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
-};
+use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse};
 
 use super::connection::{Dialogue, ProbeError, within};
+use super::offsets::{self, End};
 use super::replicas::Replica;
 use super::view::{METADATA_VERSIONS, PartitionView, metadata_request, read_metadata, topic_name};
 use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
@@ -33,9 +31,7 @@ use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
 const FETCH_VERSIONS: RangeInclusive<i16> = 11..=12;
 /// From 4 on they carry a leader epoch.
 const LIST_OFFSETS_VERSIONS: RangeInclusive<i16> = 4..=7;
-const LATEST: i64 = -1;
 const CONSUMER: BrokerId = BrokerId(-1);
-const DEBUGGER: BrokerId = BrokerId(-2);
 
 /// Asks `node` for its replicas of `keys`. Those that refuse, because they are in another epoch
 /// by now or are not there, are left out.
@@ -74,34 +70,14 @@ async fn log_ends(
     dialogue: &mut Dialogue,
     views: &BTreeMap<Key, PartitionView>,
 ) -> Result<BTreeMap<Key, i64>, ProbeError> {
-    let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
-    for (key, view) in views {
-        let Some((topic, partition)) = key.split() else { continue };
-        let asked = ListOffsetsPartition::default()
-            .with_partition_index(partition)
-            .with_current_leader_epoch(view.leader_epoch)
-            .with_timestamp(LATEST);
-        topics.entry(topic).or_default().push(asked);
-    }
-    if topics.is_empty() {
+    if views.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let topics = topics.into_iter().map(|(name, partitions)| {
-        ListOffsetsTopic::default().with_name(topic_name(name)).with_partitions(partitions)
-    });
-    let request =
-        ListOffsetsRequest::default().with_replica_id(DEBUGGER).with_topics(topics.collect());
-    Ok(read_log_ends(&dialogue.ask(LIST_OFFSETS_VERSIONS, &request).await?))
-}
-
-fn read_log_ends(answer: &ListOffsetsResponse) -> BTreeMap<Key, i64> {
-    let partitions = answer.topics.iter().flat_map(|topic| {
-        topic.partitions.iter().map(|partition| (topic.name.0.as_str(), partition))
-    });
-    partitions
-        .filter(|(_, partition)| is_answered(partition.error_code))
-        .map(|(topic, partition)| (Key::new(topic, partition.partition_index), partition.offset))
-        .collect()
+    let epochs = views.iter().map(|(key, view)| (key, view.leader_epoch));
+    let request = offsets::request(epochs, End::Log);
+    let answer = dialogue.ask(LIST_OFFSETS_VERSIONS, &request).await?;
+    let told = offsets::read(&answer).into_iter();
+    Ok(told.filter_map(|(key, end)| Some((key, end.ok()?))).collect())
 }
 
 /// Each key at the end of its log, where there is nothing to send along.
@@ -135,7 +111,7 @@ fn read_fetch(answer: &FetchResponse) -> BTreeMap<Key, Marks> {
         topic.partitions.iter().map(|partition| (topic.topic.0.as_str(), partition))
     });
     partitions
-        .filter(|(_, partition)| is_answered(partition.error_code))
+        .filter(|(_, partition)| ResponseError::try_from_code(partition.error_code).is_none())
         .map(|(topic, partition)| {
             let marks = Marks {
                 high_watermark: partition.high_watermark,
@@ -144,10 +120,6 @@ fn read_fetch(answer: &FetchResponse) -> BTreeMap<Key, Marks> {
             (Key::new(topic, partition.partition_index), marks)
         })
         .collect()
-}
-
-fn is_answered(error_code: i16) -> bool {
-    ResponseError::try_from_code(error_code).is_none()
 }
 
 /// The replicas of `node` that answered everything, and whose log did not get shorter meanwhile.

@@ -15,6 +15,8 @@ use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
 
 const VERSIONS: RangeInclusive<i16> = 1..=7;
 const LATEST: i64 = -1;
+/// Of a question that a replica in any leader epoch may answer.
+const ANY_EPOCH: i32 = -1;
 
 /// Which end of a log is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub async fn offsets<'a>(
     keys: impl IntoIterator<Item = &'a Key>,
     end: End,
 ) -> Result<Offsets, ProbeError> {
-    let request = request(keys, end);
+    let request = request(keys.into_iter().map(|key| (key, ANY_EPOCH)), end);
     if request.topics.is_empty() {
         return Ok(Offsets::new());
     }
@@ -91,13 +93,18 @@ pub(super) async fn leader_ends(nodes: &[NodeSpec], view: &View) -> BTreeMap<Key
     ends
 }
 
-fn request<'a>(keys: impl IntoIterator<Item = &'a Key>, end: End) -> ListOffsetsRequest {
+/// Asks for one end of each key, in the leader epoch beside it.
+pub(super) fn request<'a>(
+    keys: impl IntoIterator<Item = (&'a Key, i32)>,
+    end: End,
+) -> ListOffsetsRequest {
     let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
-    for (topic, partition) in keys.into_iter().filter_map(Key::split) {
+    for (key, leader_epoch) in keys {
+        let Some((topic, partition)) = key.split() else { continue };
         topics.entry(topic).or_default().push(
             ListOffsetsPartition::default()
                 .with_partition_index(partition)
-                .with_current_leader_epoch(-1)
+                .with_current_leader_epoch(leader_epoch)
                 .with_timestamp(LATEST),
         );
     }
@@ -107,7 +114,7 @@ fn request<'a>(keys: impl IntoIterator<Item = &'a Key>, end: End) -> ListOffsets
     ListOffsetsRequest::default().with_replica_id(end.replica_id()).with_topics(topics.collect())
 }
 
-fn read(answer: &ListOffsetsResponse) -> Offsets {
+pub(super) fn read(answer: &ListOffsetsResponse) -> Offsets {
     let topics = answer.topics.iter();
     topics
         .flat_map(|topic| topic.partitions.iter().map(|partition| (&topic.name, partition)))
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn a_request_names_each_topic_once() {
         let keys = ["a-0", "b-0", "a-1", "nonsense"].map(Key::from);
-        let request = request(&keys, End::Log);
+        let request = request(keys.iter().map(|key| (key, ANY_EPOCH)), End::Log);
         assert_eq!(request.replica_id, BrokerId(-2));
         let asked: Vec<_> = request
             .topics
