@@ -3,8 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::LiveStats;
@@ -33,6 +33,32 @@ const LAGGING_SHOWN: usize = 3;
 pub(crate) struct Console {
     panel: Option<MultiProgress>,
     quiet: bool,
+    log: DriverLog,
+}
+
+/// The file that the log goes to, where there is one.
+#[derive(Clone, Debug, Default)]
+struct DriverLog(Arc<Mutex<Option<File>>>);
+
+impl Write for DriverLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(file) => file.write(bytes),
+            None => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for DriverLog {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
 }
 
 /// What is going on, for the panel.
@@ -47,7 +73,8 @@ pub(crate) struct Watched {
 }
 
 impl Console {
-    /// Begins to log to the screen, and to `driver.log` in `run_dir` where there is one.
+    /// Begins to log to the screen, and to `driver.log` in `run_dir` where there is one, until
+    /// [`Console::log_into`] says otherwise.
     pub(crate) fn begin(output: &OutputArgs, run_dir: Option<&Path>) -> io::Result<Self> {
         let on_terminal = io::stderr().is_terminal();
         let panel = (on_terminal && !output.quiet && output.format == Format::Human)
@@ -66,18 +93,25 @@ impl Console {
             .with_target(false)
             .with_timer(tracing_subscriber::fmt::time::uptime())
             .with_filter(targets(level).with_target("librdkafka", librdkafka));
-        let file = run_dir
-            .map(|dir| OpenOptions::new().create(true).append(true).open(dir.join("driver.log")))
-            .transpose()?
-            .map(|file: File| {
-                tracing_subscriber::fmt::layer()
-                    .with_writer(Arc::new(file))
-                    .with_ansi(false)
-                    .with_filter(targets(LevelFilter::DEBUG))
-            });
+        let log = DriverLog::default();
+        let file = tracing_subscriber::fmt::layer()
+            .with_writer(log.clone())
+            .with_ansi(false)
+            .with_filter(targets(LevelFilter::DEBUG));
         // A second call in one process (tests) keeps the first one's outputs.
         let _ = tracing_subscriber::registry().with(screen).with(file).try_init();
-        Ok(Self { panel, quiet: output.quiet })
+        let console = Self { panel, quiet: output.quiet, log };
+        if let Some(dir) = run_dir {
+            console.log_into(dir)?;
+        }
+        Ok(console)
+    }
+
+    /// From now on the log goes to `driver.log` in `dir`.
+    pub(crate) fn log_into(&self, dir: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).append(true).open(dir.join("driver.log"))?;
+        *self.log.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(())
     }
 
     /// Shows progress until dropped.
@@ -211,7 +245,16 @@ fn describe(watched: &Watched, elapsed: Duration, rates: &mut Rates) -> Vec<Stri
 
 fn targets(level: LevelFilter) -> Targets {
     // Libraries below us speak only when something is wrong.
-    let ours = ["highwater", "checkers", "client", "cluster", "nemesis", "workloads", "librdkafka"];
+    let ours = [
+        "highwater",
+        "checkers",
+        "client",
+        "cluster",
+        "nemesis",
+        "scenario",
+        "workloads",
+        "librdkafka",
+    ];
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
         .with_targets(ours.map(|target| (target, level)))

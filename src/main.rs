@@ -11,6 +11,7 @@ mod preflight;
 mod recorder;
 mod report;
 mod run;
+mod scenario;
 mod store;
 
 use std::io::Write as _;

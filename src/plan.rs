@@ -13,6 +13,7 @@ use workloads::{Acks, Compression, ConsumerMode, ConsumerPlan, ProducerPlan, Que
 
 use crate::cli::{BackendChoice, ClusterArgs, NemesisArgs, TestArgs};
 use crate::exit::Failure;
+use crate::scenario::Expectation;
 
 /// What is under test and where it lives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,20 @@ pub(crate) struct Plan {
     pub(crate) recovery_limit_ms: u64,
     /// Keep data folders even when the verdict is valid.
     pub(crate) keep_data: bool,
+    /// The incident that is played, in place of clients and nemesis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scenario: Option<ScenarioPlan>,
+}
+
+/// The scenario of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ScenarioPlan {
+    /// Its name, with the variant's.
+    pub(crate) name: String,
+    /// Its steps.
+    pub(crate) steps: String,
+    /// What must come out.
+    pub(crate) expected: Expectation,
 }
 
 impl ClusterPlan {
@@ -164,6 +179,7 @@ impl Plan {
             probe_interval_ms: millis_or_zero("--probe-interval", args.probe_interval)?,
             recovery_limit_ms: millis("--recovery-limit", args.nemesis.recovery_limit)?,
             keep_data: args.keep_data,
+            scenario: None,
         })
     }
 }
@@ -367,7 +383,7 @@ fn parse_all<T: std::str::FromStr<Err = String>>(texts: &[String]) -> Result<Vec
 }
 
 /// `key=value` flags, each key once.
-fn pairs(flag: &str, texts: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+pub(crate) fn pairs(flag: &str, texts: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     let mut map = BTreeMap::new();
     for text in texts {
         let (key, value) = text
@@ -381,14 +397,14 @@ fn pairs(flag: &str, texts: &[String]) -> Result<BTreeMap<String, String>, Failu
     Ok(map)
 }
 
-fn millis(flag: &str, duration: Duration) -> Result<u64, Failure> {
+pub(crate) fn millis(flag: &str, duration: Duration) -> Result<u64, Failure> {
     match millis_or_zero(flag, duration)? {
         0 => Err(Failure::usage(format!("{flag}: must be at least 1ms"))),
         ms => Ok(ms),
     }
 }
 
-fn millis_or_zero(flag: &str, duration: Duration) -> Result<u64, Failure> {
+pub(crate) fn millis_or_zero(flag: &str, duration: Duration) -> Result<u64, Failure> {
     /// A month; beyond it, nanoseconds and deadlines come near their limits.
     const MOST_MS: u128 = 31 * 24 * 3_600_000;
     match duration.as_millis() {

@@ -43,6 +43,20 @@ pub(crate) struct TestFile {
     pub(crate) ready_ms: Option<u64>,
 }
 
+impl TestFile {
+    /// Of a run that begins now.
+    pub(crate) fn begin(plan: Plan, versions: std::collections::BTreeMap<String, String>) -> Self {
+        Self {
+            plan,
+            started_at: now_text(),
+            versions,
+            settings: serde_json::Value::Null,
+            effective_settings: serde_json::Value::Null,
+            ready_ms: None,
+        }
+    }
+}
+
 /// One run's folder.
 #[derive(Clone, Debug)]
 pub(crate) struct RunDir(PathBuf);

@@ -11,10 +11,8 @@ use workloads::{Acks, ProducerPlan};
 
 use crate::config;
 use crate::consumer::Setting;
-use crate::journal::ProcessPool;
 use crate::producer::{Completion, EndedSend, Producer, Queued};
 use crate::queue::{ClientError, QueueClients, on_thread};
-use crate::room::Room;
 use crate::stop::Stop;
 use crate::values::NextValues;
 
@@ -166,14 +164,7 @@ impl Closer<'_> {
     }
 
     fn start(&self) -> Result<Producer, KafkaError> {
-        let journal = &self.setting.journal;
-        let completion = Completion::new(
-            journal,
-            &self.setting.keys,
-            &Arc::new(ProcessPool::new(Arc::clone(journal))),
-            &Arc::new(Room::new(usize::MAX)),
-            Some(self.report.clone()),
-        );
+        let completion = Completion::alone(self.setting, self.report.clone());
         Producer::start(&self.config, completion)
     }
 

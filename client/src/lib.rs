@@ -7,6 +7,7 @@
 //! | `sender`, `producer`, `room` | open-loop sends: the thread, a client, how many at once |
 //! | `consumer`, `group`, `reader` | one consumer: its process, its group, its client |
 //! | `closing`, `final_reads` | the last phase |
+//! | `by_hand` | [`Hand`]: sends and reads one by one, for scenarios |
 //! | `journal`, `values`, `keys` | process numbers, values and keys, shared by all |
 //! | `live` | [`LiveStats`] for whoever watches |
 //! | `config`, `logs`, `graveyard`, `stop` | settings, log lines, and the end of clients |
@@ -16,6 +17,7 @@
 //! and only await them.
 
 pub mod bench;
+mod by_hand;
 mod closing;
 mod config;
 mod consumer;
@@ -35,6 +37,7 @@ mod sender;
 mod stop;
 mod values;
 
+pub use by_hand::{Hand, Sent};
 pub use closing::{ClosingWrite, ClosingWrites};
 pub use final_reads::UnreadKeys;
 pub use live::{Counts, KeyProgress, LiveStats};

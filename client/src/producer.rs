@@ -13,6 +13,7 @@ use rdkafka::message::{DeliveryResult, Message};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
 use crate::config::is_acknowledged;
+use crate::consumer::Setting;
 use crate::journal::{Journal, ProcessPool, send_value};
 use crate::keys::KeyTable;
 use crate::logs;
@@ -72,6 +73,14 @@ impl Completion {
             open: Mutex::default(),
             timed_out: AtomicBool::new(false),
         }
+    }
+
+    /// For a client with processes of its own and room for any number of sends.
+    pub(crate) fn alone(setting: &Setting, report: mpsc::Sender<EndedSend>) -> Self {
+        let journal = &setting.journal;
+        let pool = Arc::new(ProcessPool::new(Arc::clone(journal)));
+        let room = Arc::new(Room::new(usize::MAX));
+        Self::new(journal, &setting.keys, &pool, &room, Some(report))
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeSet<(u64, u64)>> {

@@ -14,10 +14,11 @@ use tokio::time::sleep_until;
 use tracing::{info, warn};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Kill, Outcome, Partition, Pause, Status, Stop};
+use crate::faults::{Fault, Outcome, Status};
 use crate::partition::PartitionKind;
 use crate::schedule::{Inject, Step, StepAction};
 use crate::situation::{Leadership, Situation};
+use crate::strike::Strike;
 use crate::target::{Target, TargetError};
 
 /// From a fault that was skipped until it is tried again.
@@ -138,41 +139,109 @@ impl Conductor {
         report
     }
 
+    /// Carries out one fault whose victims are known already, as `id`; `asked` is how it was written.
+    pub async fn strike(&mut self, id: u64, asked: &str, strike: Strike) -> Outcome {
+        let told = json!({ "step": asked });
+        self.carry_out(id, strike.kind(), asked, told, Ok(strike)).await
+    }
+
+    /// Helps these nodes up, whichever faults brought them down, and leaves the other victims of
+    /// those faults as they are. One outcome for each fault that held any of them.
+    pub async fn release(&mut self, nodes: &BTreeSet<NodeName>) -> Vec<Outcome> {
+        let ids: Vec<u64> = self.open.keys().rev().copied().collect();
+        let mut outcomes = Vec::new();
+        for id in ids {
+            let Some(struck) = self.open.get_mut(&id).and_then(|open| open.fault.struck()) else {
+                continue;
+            };
+            let (now, later): (BTreeSet<_>, BTreeSet<_>) =
+                struck.iter().copied().partition(|node| nodes.contains(node));
+            if now.is_empty() {
+                continue;
+            }
+            *struck = now;
+            outcomes.extend(self.heal_in_part(id, &later).await);
+        }
+        outcomes
+    }
+
+    /// Lifts every cut; one outcome for each fault that had made any.
+    pub async fn reconnect(&mut self) -> Vec<Outcome> {
+        let cuts = self.open.iter().filter(|(_, open)| open.kind == FaultKind::Partition);
+        let ids: Vec<u64> = cuts.map(|(id, _)| *id).collect();
+        let mut outcomes = Vec::new();
+        for id in ids {
+            outcomes.extend(self.heal(id).await);
+        }
+        outcomes
+    }
+
     async fn inject(&mut self, id: u64, inject: &Inject) -> Status {
         let mut rng = ChaCha8Rng::seed_from_u64(inject.choice);
         let situation = self.situation().await;
-        let name = inject.fault.summary().name;
-        let resolved = resolve(id, inject, &situation, &mut rng);
+        let resolved = resolve(inject, &situation, &mut rng);
+        let mut told = json!({});
+        add(&mut told, "target", inject.target.as_ref().map(ToString::to_string));
+        add(&mut told, "partition", inject.partition.as_ref().map(ToString::to_string));
+        self.carry_out(id, inject.fault, &words(inject), told, resolved).await.status
+    }
+
+    /// What both ways have in common: recorded as asked, done, recorded as done.
+    async fn carry_out(
+        &mut self,
+        id: u64,
+        kind: FaultKind,
+        words: &str,
+        told: Json,
+        resolved: Result<Strike, TargetError>,
+    ) -> Outcome {
+        let name = kind.summary().name;
+        let struck = resolved.as_ref().map_or(Json::Null, Strike::whom);
         let mut asked = json!({ "id": id, "phase": "asked" });
-        add(&mut asked, "target", inject.target.as_ref().map(ToString::to_string));
-        add(&mut asked, "partition", inject.partition.as_ref().map(ToString::to_string));
-        if let Ok((_, struck)) = &resolved {
-            merge(&mut asked, struck);
-        }
+        merge(&mut asked, &told);
+        merge(&mut asked, &struck);
         self.note(name, asked);
-        let (outcome, struck) = match resolved {
-            Ok((mut fault, struck)) => {
+        let outcome = match resolved {
+            Ok(strike) => {
+                let mut fault = strike.fault(id);
                 let outcome = fault.inject(&self.cluster).await;
                 if outcome.status != Status::Skipped {
-                    let text = describe(inject, &struck);
+                    let text = describe(words, &struck);
                     self.active.lock().insert(id, text.clone());
-                    self.open.insert(id, Open { kind: inject.fault, text, fault });
+                    self.open.insert(id, Open { kind, text, fault });
                 }
-                (outcome, struck)
+                outcome
             }
-            Err(error) => (Outcome::skipped(error.to_string()), Json::Null),
+            Err(error) => Outcome::skipped(error.to_string()),
         };
         self.note_outcome(name, id, &outcome, &struck);
-        outcome.status
+        outcome
     }
 
     async fn heal(&mut self, id: u64) -> Option<Outcome> {
+        self.heal_in_part(id, &BTreeSet::new()).await
+    }
+
+    /// Heals a fault, but for the victims that shall be helped `later`.
+    async fn heal_in_part(&mut self, id: u64, later: &BTreeSet<NodeName>) -> Option<Outcome> {
         let mut open = self.open.remove(&id)?;
         let name = open.kind.summary().heal_name;
-        self.note(name, json!({ "id": id, "phase": "asked", "of": open.text }));
+        let mut of = json!({ "of": open.text });
+        if !later.is_empty() {
+            of["later"] = json!(later);
+        }
+        let mut asked = json!({ "id": id, "phase": "asked" });
+        merge(&mut asked, &of);
+        self.note(name, asked);
         let outcome = open.fault.heal(&self.cluster).await;
-        self.note_outcome(name, id, &outcome, &json!({ "of": open.text }));
-        self.active.lock().remove(&id);
+        self.note_outcome(name, id, &outcome, &of);
+        match open.fault.struck() {
+            Some(struck) if !later.is_empty() => {
+                struck.clone_from(later);
+                self.open.insert(id, open);
+            }
+            _ => drop(self.active.lock().remove(&id)),
+        }
         Some(outcome)
     }
 
@@ -222,45 +291,41 @@ impl Conductor {
     }
 }
 
-/// The fault itself and whom it strikes, now that it is known.
+/// Whom the fault strikes, now that it is known.
 fn resolve(
-    id: u64,
     inject: &Inject,
     situation: &Situation,
     rng: &mut ChaCha8Rng,
-) -> Result<(Box<dyn Fault>, Json), TargetError> {
-    let process_fault: fn(BTreeSet<NodeName>) -> Box<dyn Fault> = match inject.fault {
-        FaultKind::Kill => |nodes| Box::new(Kill::new(nodes)),
-        FaultKind::Stop => |nodes| Box::new(Stop::new(nodes)),
-        FaultKind::Pause => |nodes| Box::new(Pause::new(nodes)),
+) -> Result<Strike, TargetError> {
+    let process_fault: fn(BTreeSet<NodeName>) -> Strike = match inject.fault {
+        FaultKind::Kill => Strike::Kill,
+        FaultKind::Stop => Strike::Stop,
+        FaultKind::Pause => Strike::Pause,
         FaultKind::Partition => {
             // Schedules and scripts always name a shape; the plainest stands in where none is.
             let shape = inject.partition.unwrap_or(PartitionKind::IsolateOne);
-            let cuts = shape.cuts(situation, inject.target.as_ref(), rng)?;
-            let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
-            return Ok((Box::new(Partition::new(id, cuts)), json!({ "links": links })));
+            return Ok(Strike::Cut(shape.cuts(situation, inject.target.as_ref(), rng)?));
         }
     };
     let target = inject.target.clone().unwrap_or(Target::One);
-    let nodes = target.resolve(situation, rng)?;
-    let struck = json!({ "nodes": nodes });
-    Ok((process_fault(nodes), struck))
+    Ok(process_fault(target.resolve(situation, rng)?))
 }
 
-/// `kill leader: n2`, for the screen and for the heal's record.
-fn describe(inject: &Inject, struck: &Json) -> String {
+/// `kill leader`, as a schedule means it.
+fn words(inject: &Inject) -> String {
     let whom = inject
         .partition
         .map(|shape| shape.to_string())
         .or_else(|| inject.target.as_ref().map(ToString::to_string))
         .unwrap_or_default();
+    format!("{} {whom}", inject.fault)
+}
+
+/// `kill leader: n2`, for the screen and for the heal's record.
+fn describe(words: &str, struck: &Json) -> String {
     let names: Vec<&str> =
         struck["nodes"].as_array().into_iter().flatten().filter_map(Json::as_str).collect();
-    if names.is_empty() {
-        format!("{} {whom}", inject.fault)
-    } else {
-        format!("{} {whom}: {}", inject.fault, names.join(" "))
-    }
+    if names.is_empty() { words.to_owned() } else { format!("{words}: {}", names.join(" ")) }
 }
 
 fn add(object: &mut Json, name: &str, text: Option<String>) {

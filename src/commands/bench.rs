@@ -22,11 +22,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<Exit, Failure> {
         prepare_all(&plan)?;
         return super::in_sandbox();
     }
-    if in_namespaces {
-        sandbox::settle_inside()?;
-    } else {
-        crate::preflight::docker()?;
-    }
+    super::settle(in_namespaces)?;
     super::runtime()?.block_on(measure(args, plan))
 }
 

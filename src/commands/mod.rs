@@ -5,6 +5,7 @@ mod broker;
 mod cluster;
 mod image;
 mod lists;
+mod scenario;
 mod stored;
 mod test;
 
@@ -26,6 +27,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Broker(args) => broker::broker(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
+        Command::Scenario(command) => scenario::dispatch(&command),
         Command::Bench(args) => bench::bench(&args),
         Command::Nemeses => Ok(lists::nemeses()),
         Command::Workloads => Ok(lists::workloads()),
@@ -38,6 +40,14 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 /// Runs this program again inside namespaces of its own, and ends as it ends.
 fn in_sandbox() -> Result<Exit, Failure> {
     sandbox::run_inside().map_err(Failure::from).and_then(exit_of)
+}
+
+/// Makes ready for clusters: inside the namespaces, or with the engine.
+fn settle(in_namespaces: bool) -> Result<(), Failure> {
+    if in_namespaces {
+        return sandbox::settle_inside().map_err(Failure::from);
+    }
+    crate::preflight::docker()
 }
 
 fn exit_of(status: ExitStatus) -> Result<Exit, Failure> {

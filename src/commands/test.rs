@@ -15,7 +15,7 @@ use crate::interrupt::Interrupts;
 use crate::plan::Plan;
 use crate::report::run_report;
 use crate::run::{Ended, Prepared, PreparedSystem, prepare, run_test};
-use crate::store::{RunDir, TestFile, now_text};
+use crate::store::{RunDir, TestFile};
 
 /// Runs a test from the command line to its verdict.
 ///
@@ -29,11 +29,7 @@ pub(crate) fn test(args: &TestArgs) -> Result<Exit, Failure> {
         prepare(&plan.cluster)?;
         return super::in_sandbox();
     }
-    if in_namespaces {
-        sandbox::settle_inside()?;
-    } else {
-        crate::preflight::docker()?;
-    }
+    super::settle(in_namespaces)?;
     super::runtime()?.block_on(run(args, plan))
 }
 
@@ -45,14 +41,7 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
         .map_err(|error| Failure::internal(format!("driver.log cannot be written: {error}")))?;
     info!("seed {}; the run is stored in {}", plan.seed, run_dir.path().display());
     let prepared = prepare(&plan.cluster)?;
-    let mut test = TestFile {
-        versions: versions(&prepared),
-        plan,
-        started_at: now_text(),
-        settings: serde_json::Value::Null,
-        effective_settings: serde_json::Value::Null,
-        ready_ms: None,
-    };
+    let mut test = TestFile::begin(plan, versions(&prepared));
     run_dir.write_test(&test)?;
     let plan = test.plan.clone();
     let ended = run_test(&plan, prepared, &run_dir, &mut test, &console, &interrupts).await?;
@@ -73,7 +62,7 @@ async fn run(args: &TestArgs, plan: Plan) -> Result<Exit, Failure> {
 }
 
 /// Of everything that took part, as far as it tells.
-fn versions(prepared: &Prepared) -> BTreeMap<String, String> {
+pub(super) fn versions(prepared: &Prepared) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::from([
         ("highwater".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("librdkafka".to_owned(), client::librdkafka_version()),

@@ -34,6 +34,7 @@ use crate::exit::Failure;
 use crate::interrupt::Interrupts;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
+use crate::scenario::{Player, parse_steps};
 use crate::store::{RunDir, TestFile};
 
 /// Writing one value to each key of a healed cluster, retries included.
@@ -126,6 +127,7 @@ impl Run<'_> {
         let clients =
             QueueClients::new(self.plan.queue.clone(), &cluster.bootstrap(), Arc::clone(&recorder))
                 .map_err(|error| Failure::usage(error.to_string()))?;
+        let clients = Arc::new(clients);
         let faults = Arc::new(ActiveFaults::default());
         let (phase, watched_phase) = watch::channel("running");
         let progress = console.watch(Watched {
@@ -135,7 +137,16 @@ impl Run<'_> {
         });
         let mut conductor = Conductor::new(Arc::clone(&cluster), recorder, faults);
         let watching = self.observe(&cluster)?;
-        self.disturb(&clients, &mut conductor).await?;
+        match &self.plan.scenario {
+            None => self.disturb(&clients, &mut conductor).await?,
+            Some(scenario) => {
+                let steps = parse_steps(&scenario.steps).map_err(Failure::bad_data)?;
+                let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
+                let seed = self.plan.seed;
+                let player = Player::new(&cluster, &clients, recorder, &mut conductor, seed);
+                player.play(&steps, self.stopped()).await?;
+            }
+        }
         phase.send_replace("healing");
         for problem in conductor.heal_all().await.problems {
             warn!("a fault could not be healed: {problem}");

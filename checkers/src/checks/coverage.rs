@@ -1,6 +1,7 @@
 //! Did enough happen to judge? What is missing makes the verdict unknown.
 
 use history::{History, Outcome};
+use serde_json::Value as Json;
 
 use crate::faults::faults;
 use crate::findings::Findings;
@@ -29,6 +30,7 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
         let (index, _) = fault.installed;
         reasons.push(format!("the {} installed at index {index} was still in force", fault.name));
     }
+    reasons.extend(unmet_steps(history));
     // Whatever the nemesis wrote last, foreign shapes included: reading must have gone on after it.
     let last_fault = history.nemesis.last().map(|note| note.index);
     reasons.extend(no_poll(history, last_fault));
@@ -53,6 +55,16 @@ pub(super) fn check(orders: &Orders<'_>, history: &History, findings: &mut Findi
             resent.join(", ")
         ));
     }
+}
+
+/// Steps of a scenario that did not come about: what it was to show was not shown.
+fn unmet_steps(history: &History) -> impl Iterator<Item = String> + '_ {
+    history.nemesis.iter().filter(|note| note.function == "step").filter_map(|note| {
+        let word = |field: &str| note.value.get(field).and_then(Json::as_str);
+        let why = word("unmet")?;
+        let step = word("step").unwrap_or_default();
+        Some(format!("the step `{step}` did not come about (index {}): {why}", note.index))
+    })
 }
 
 fn no_poll(history: &History, last_fault: Option<u64>) -> Option<String> {

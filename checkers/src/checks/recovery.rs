@@ -13,25 +13,16 @@ pub(crate) const STUCK_REPLICA: &str = "stuck-replica";
 pub(crate) const STUCK_HW: &str = "stuck-hw";
 
 pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
-    // The last look counts: an earlier one may have come before the end of the deadline.
-    let Some(note) = history.recovery.last() else {
+    // What a scenario says that the cluster owes, it owes at that moment.
+    let promised = |note: &&Note| note.value.get("expected") == Some(&Json::Bool(true));
+    for note in history.recovery.iter().filter(promised) {
+        missing(note, "where the scenario expects otherwise", findings);
+    }
+    // Otherwise the last look counts: an earlier one may have come before the end of the deadline.
+    let Some(note) = history.recovery.last().filter(|note| !promised(note)) else {
         return;
     };
-    for key in keys(note, LEADERLESS) {
-        let text = "had no leader".to_owned();
-        found(note, LEADERLESS, key, &text, findings);
-    }
-    for key in keys(note, STUCK_HW) {
-        let text = "did not answer a write that all in-sync replicas must have".to_owned();
-        found(note, STUCK_HW, key, &text, findings);
-    }
-    if let Some(Json::Object(replicas)) = note.value.get(STUCK_REPLICA) {
-        for (key, nodes) in replicas {
-            let names: Vec<&str> = list(nodes).filter_map(Json::as_str).collect();
-            let text = format!("lacked live replicas in its ISR: {}", names.join(", "));
-            found(note, STUCK_REPLICA, key, &text, findings);
-        }
-    }
+    missing(note, "without any fault", findings);
     for node in keys(note, "silent") {
         findings.reasons.push(format!(
             "{node} did not answer when the cluster should have recovered (index {})",
@@ -39,6 +30,24 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
         ));
     }
     findings.reasons.extend(behind(note));
+}
+
+fn missing(note: &Note, when: &str, findings: &mut Findings) {
+    for key in keys(note, LEADERLESS) {
+        let text = "had no leader".to_owned();
+        found(note, LEADERLESS, key, &text, when, findings);
+    }
+    for key in keys(note, STUCK_HW) {
+        let text = "did not answer a write that all in-sync replicas must have".to_owned();
+        found(note, STUCK_HW, key, &text, when, findings);
+    }
+    if let Some(Json::Object(replicas)) = note.value.get(STUCK_REPLICA) {
+        for (key, nodes) in replicas {
+            let names: Vec<&str> = list(nodes).filter_map(Json::as_str).collect();
+            let text = format!("lacked live replicas in its ISR: {}", names.join(", "));
+            found(note, STUCK_REPLICA, key, &text, when, findings);
+        }
+    }
 }
 
 /// A broker that answers, but from an old view of the cluster, has not recovered either. No anomaly
@@ -64,12 +73,19 @@ fn keys<'a>(note: &'a Note, field: &str) -> impl Iterator<Item = &'a str> {
     listed.chain(named.map(String::as_str))
 }
 
-fn found(note: &Note, anomaly: &'static str, key: &str, text: &str, findings: &mut Findings) {
+fn found(
+    note: &Note,
+    anomaly: &'static str,
+    key: &str,
+    text: &str,
+    when: &str,
+    findings: &mut Findings,
+) {
     findings.add(anomaly, Validity::False, || {
         let waited = note.value.get("waited_ms").and_then(Json::as_u64);
         let waited = waited.map_or_else(String::new, |ms| format!(" after {ms} ms"));
         let index = note.index;
-        let text = format!("{key}: {text}{waited} without any fault (index {index}).");
+        let text = format!("{key}: {text}{waited} {when} (index {index}).");
         let mut example = Example::new(key, text);
         example.ops.push(index);
         example

@@ -41,4 +41,8 @@ impl Fault for Kill {
     async fn heal(&mut self, cluster: &Cluster) -> Outcome {
         start_again(cluster, &self.struck).await
     }
+
+    fn struck(&mut self) -> Option<&mut BTreeSet<NodeName>> {
+        Some(&mut self.struck)
+    }
 }

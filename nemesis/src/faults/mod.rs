@@ -107,6 +107,11 @@ pub(crate) trait Fault: Send {
 
     /// Undoes what [`Fault::inject`] did, no more.
     async fn heal(&mut self, cluster: &Cluster) -> Outcome;
+
+    /// The nodes that [`Fault::heal`] would help, where each can be helped by itself.
+    fn struck(&mut self) -> Option<&mut BTreeSet<NodeName>> {
+        None
+    }
 }
 
 /// Starts nodes again, side by side; for the faults that end processes.

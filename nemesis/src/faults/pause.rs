@@ -55,6 +55,10 @@ impl Fault for Pause {
         }
         Outcome::of_heal(parts)
     }
+
+    fn struck(&mut self) -> Option<&mut BTreeSet<NodeName>> {
+        Some(&mut self.struck)
+    }
 }
 
 /// Freezes a node, unless another fault holds it frozen: that one will thaw it, in its own time.

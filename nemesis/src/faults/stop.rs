@@ -65,6 +65,10 @@ impl Fault for Stop {
         outcome.problems.extend(forced.problems);
         outcome
     }
+
+    fn struck(&mut self) -> Option<&mut BTreeSet<NodeName>> {
+        Some(&mut self.struck)
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,10 +1,13 @@
 //! The command line, in the low form in which it is written. `plan.rs` makes sense of it.
 
+mod scenario;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::scenario::{ScenarioArgs, ScenarioCommand};
 use crate::bench::{Measure, RecordSize};
 
 /// Breaks Kafka-compatible clusters and says whether they kept their promises.
@@ -37,6 +40,9 @@ pub(crate) enum Command {
     /// Build the images of the docker backend.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Play named incidents step by step, and compare the verdict with the expected one.
+    #[command(subcommand)]
+    Scenario(ScenarioCommand),
     /// Measure systems against each other: same machine, same settings, in turn within one run.
     Bench(Box<BenchArgs>),
     /// List the faults, and whether each can run here.

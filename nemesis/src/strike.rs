@@ -1,0 +1,58 @@
+//! A fault whose victims are known.
+
+use std::collections::BTreeSet;
+
+use cluster::NodeName;
+use cluster::network::Cut;
+use serde_json::{Value as Json, json};
+
+use crate::catalog::FaultKind;
+use crate::faults::{Fault, Kill, Partition, Pause, Stop};
+
+/// What is done, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Strike {
+    /// SIGKILL to these, all before any of them can hear of it.
+    Kill(BTreeSet<NodeName>),
+    /// SIGTERM to these.
+    Stop(BTreeSet<NodeName>),
+    /// These are frozen.
+    Pause(BTreeSet<NodeName>),
+    /// These links are cut.
+    Cut(BTreeSet<Cut>),
+}
+
+impl Strike {
+    /// Which fault it is.
+    pub const fn kind(&self) -> FaultKind {
+        match self {
+            Self::Kill(_) => FaultKind::Kill,
+            Self::Stop(_) => FaultKind::Stop,
+            Self::Pause(_) => FaultKind::Pause,
+            Self::Cut(_) => FaultKind::Partition,
+        }
+    }
+
+    /// Its victims, as histories name them.
+    pub(crate) fn whom(&self) -> Json {
+        match self {
+            Self::Kill(nodes) | Self::Stop(nodes) | Self::Pause(nodes) => {
+                json!({ "nodes": nodes })
+            }
+            Self::Cut(cuts) => {
+                let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+                json!({ "links": links })
+            }
+        }
+    }
+
+    /// The one who does it.
+    pub(crate) fn fault(self, id: u64) -> Box<dyn Fault> {
+        match self {
+            Self::Kill(nodes) => Box::new(Kill::new(nodes)),
+            Self::Stop(nodes) => Box::new(Stop::new(nodes)),
+            Self::Pause(nodes) => Box::new(Pause::new(nodes)),
+            Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Carrying the steps of a scenario out, and recording them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use client::{ClientError, Hand, QueueClients, QueueSummary, Stop};
+use cluster::network::{Cut, Endpoint};
+use cluster::probe::{View, await_recovery, replicas_by_protocol};
+use cluster::{Cluster, NodeName};
+use futures_util::future::join_all;
+use history::{Draft, Function, Key, Kind, Process, Record, Value};
+use nemesis::faults::{Outcome, Status};
+use nemesis::{Conductor, Strike};
+use serde_json::{Value as Json, json};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::info;
+
+use super::condition::{Marks, Seen, lacking, owed};
+use super::step::{Action, Blow, Condition, Step, Who};
+use crate::exit::Failure;
+
+/// Between two looks at a condition.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+/// Longest wait for what a node says of its replicas.
+const MARKS_LIMIT: Duration = Duration::from_secs(2);
+/// Longest read of a key in the middle of a scenario.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a step did not come about. No fault of the cluster: what was to be shown was not shown.
+struct Unmet(String);
+
+impl Unmet {
+    fn because(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
+
+/// Who carries steps out.
+pub(crate) struct Player<'a> {
+    cluster: &'a Cluster,
+    clients: &'a Arc<QueueClients>,
+    recorder: Arc<dyn Record>,
+    conductor: &'a mut Conductor,
+    seed: u64,
+    names: BTreeMap<String, BTreeSet<NodeName>>,
+    hand: Hand,
+    load: Option<Load>,
+    faults: u64,
+}
+
+/// The workload that runs beside the steps.
+struct Load {
+    stop: Stop,
+    /// None once it has ended.
+    work: Option<JoinHandle<Result<QueueSummary, ClientError>>>,
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+impl<'a> Player<'a> {
+    /// For `cluster`, with what `clients` send and read, and what `conductor` breaks.
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        clients: &'a Arc<QueueClients>,
+        recorder: Arc<dyn Record>,
+        conductor: &'a mut Conductor,
+        seed: u64,
+    ) -> Self {
+        let hand = clients.by_hand();
+        Self {
+            cluster,
+            clients,
+            recorder,
+            conductor,
+            seed,
+            names: BTreeMap::new(),
+            hand,
+            load: None,
+            faults: 0,
+        }
+    }
+
+    /// Carries `steps` out, one after the other, until one does not come about or `stopped` is
+    /// there. That is recorded, and the verdict is unknown then unless something worse was found.
+    ///
+    /// # Errors
+    /// The clients cannot work at all.
+    pub(crate) async fn play(
+        mut self,
+        steps: &[Step],
+        stopped: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        tokio::pin!(stopped);
+        for (number, step) in (1_u64..).zip(steps) {
+            self.note(number, step, json!({ "phase": "begun" }));
+            let done = tokio::select! {
+                biased;
+                () = &mut stopped => Err(Unmet::because("interrupted")),
+                done = self.step(step) => done,
+            };
+            match done {
+                Ok(told) => {
+                    let mut value = json!({ "phase": "done" });
+                    if !told.is_null() {
+                        value["found"] = told;
+                    }
+                    self.note(number, step, value);
+                }
+                Err(Unmet(why)) => {
+                    self.note(number, step, json!({ "phase": "done", "unmet": why }));
+                    break;
+                }
+            }
+        }
+        self.end_load().await.map(drop)
+    }
+
+    fn note(&self, number: u64, step: &Step, mut value: Json) {
+        value["number"] = json!(number);
+        value["step"] = json!(step.text);
+        info!(target: "scenario", "step {value}");
+        self.recorder.record(Draft::new(
+            Process::Nemesis,
+            Kind::Info,
+            Function::from("step"),
+            Value::Json(value),
+        ));
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<Json, Unmet> {
+        match &step.action {
+            Action::Let(names, who) => {
+                let nodes = self.nodes(who).await?;
+                let found = json!(nodes);
+                self.name(names, nodes)?;
+                Ok(found)
+            }
+            Action::Send { count, key, acks, limit, must } => {
+                let sent = self.hand.send(key, *count, *acks, *limit).await;
+                let sent = sent.map_err(Unmet::because)?;
+                let mut told = json!({
+                    "acknowledged": sent.acknowledged, "unanswered": sent.unanswered
+                });
+                if !sent.refused.is_empty() {
+                    told["refused"] = json!(sent.refused);
+                }
+                if *must && sent.acknowledged < *count {
+                    return Err(Unmet::because(told));
+                }
+                Ok(told)
+            }
+            Action::Read(key) => self
+                .clients
+                .read_once(key, READ_LIMIT, &Stop::new())
+                .await
+                .map(|()| Json::Null)
+                .map_err(Unmet::because),
+            Action::Load(true) => self.begin_load(),
+            Action::Load(false) => self.end_load().await.map_err(Unmet::because),
+            Action::Strike(blow, who) => {
+                let nodes = self.nodes(who).await?;
+                let strike = match blow {
+                    Blow::Kill => Strike::Kill(nodes),
+                    Blow::Stop => Strike::Stop(nodes),
+                    Blow::Pause => Strike::Pause(nodes),
+                };
+                self.strike(step, strike).await
+            }
+            Action::Cut { from, to, both } => {
+                let cuts = self.cuts(from, to, *both).await?;
+                self.strike(step, Strike::Cut(cuts)).await
+            }
+            Action::Release(who) => {
+                let nodes = self.nodes(who).await?;
+                healed(&self.conductor.release(&nodes).await)
+            }
+            Action::Reconnect => healed(&self.conductor.reconnect().await),
+            Action::Await(condition, limit) => self.wait_for(condition, *limit).await,
+            Action::Expect(condition, limit) => self.owes(condition, *limit).await,
+            Action::ExpectRecovery(limit) => {
+                let (nodes, keys) = (self.cluster.nodes(), self.cluster.keys());
+                let report = await_recovery(nodes, keys, *limit).await;
+                let mut value = json!(report);
+                value["expected"] = json!(true);
+                self.look(value);
+                Ok(json!({ "recovered": report.is_recovered() }))
+            }
+        }
+    }
+
+    /// Records what a look at the cluster showed, for the checkers.
+    fn look(&self, value: Json) {
+        self.recorder.record(Draft::new(
+            Process::Observer,
+            Kind::Info,
+            Function::from("recovery"),
+            Value::Json(value),
+        ));
+    }
+
+    fn name(&mut self, names: &[String], nodes: BTreeSet<NodeName>) -> Result<(), Unmet> {
+        if let [name] = names {
+            self.names.insert(name.clone(), nodes);
+            return Ok(());
+        }
+        if names.len() != nodes.len() {
+            return Err(Unmet(format!("{} names for {} nodes", names.len(), nodes.len())));
+        }
+        for (name, node) in names.iter().zip(nodes) {
+            self.names.insert(name.clone(), BTreeSet::from([node]));
+        }
+        Ok(())
+    }
+
+    fn begin_load(&mut self) -> Result<Json, Unmet> {
+        if self.load.is_some() {
+            return Err(Unmet::because("the load is on already, or was"));
+        }
+        let stop = Stop::new();
+        let work = tokio::spawn({
+            let (clients, stop, seed) = (Arc::clone(self.clients), stop.clone(), self.seed);
+            async move { clients.run(seed, &stop).await }
+        });
+        self.load = Some(Load { stop, work: Some(work) });
+        Ok(Json::Null)
+    }
+
+    async fn end_load(&mut self) -> Result<Json, Failure> {
+        let Some(load) = &mut self.load else {
+            return Ok(Json::Null);
+        };
+        load.stop.stop();
+        let Some(work) = load.work.take() else {
+            return Ok(Json::Null);
+        };
+        let ended = work.await.map_err(|error| Failure::internal(error.to_string()))?;
+        ended.map(|_| Json::Null).map_err(|error| Failure::internal(error.to_string()))
+    }
+
+    async fn strike(&mut self, step: &Step, strike: Strike) -> Result<Json, Unmet> {
+        self.faults += 1;
+        let outcome = self.conductor.strike(self.faults, &step.text, strike).await;
+        let whole = outcome.status == Status::Installed && outcome.problems.is_empty();
+        if whole { Ok(Json::Null) } else { Err(Unmet::because(json!(outcome))) }
+    }
+
+    async fn wait_for(&self, condition: &Condition, limit: Duration) -> Result<Json, Unmet> {
+        match self.holds(condition, limit).await? {
+            Ok(waited) => Ok(json!({ "waited_ms": millis(waited) })),
+            Err((lacking, _)) => Err(Unmet(format!("not within {limit:?}: {lacking}"))),
+        }
+    }
+
+    async fn owes(&self, condition: &Condition, limit: Duration) -> Result<Json, Unmet> {
+        match self.holds(condition, limit).await? {
+            Ok(waited) => Ok(json!({ "waited_ms": millis(waited) })),
+            Err((lacking, mut missing)) => {
+                missing["expected"] = json!(true);
+                missing["deadline_ms"] = json!(millis(limit));
+                missing["waited_ms"] = json!(millis(limit));
+                self.look(missing);
+                Ok(json!({ "not": lacking }))
+            }
+        }
+    }
+
+    /// Waits until it holds, for how long; or what is lacking when time is over.
+    async fn holds(
+        &self,
+        condition: &Condition,
+        limit: Duration,
+    ) -> Result<Result<Duration, (String, Json)>, Unmet> {
+        let who = match condition {
+            Condition::LeaderIs(_, who)
+            | Condition::LeaderIsNot(_, who)
+            | Condition::IsrIs(_, who)
+            | Condition::IsrHas(_, who)
+            | Condition::IsrLacks(_, who)
+            | Condition::Answer(who)
+            | Condition::Reached(_, _, who, _) => who,
+        };
+        let nodes = self.nodes(who).await?;
+        let begun = Instant::now();
+        loop {
+            let (view, marks) = match condition {
+                Condition::Reached(_, key, ..) => (View::default(), self.marks(&nodes, key).await),
+                _ => (self.cluster.view().await, BTreeMap::new()),
+            };
+            let seen = Seen { view: &view, marks: &marks };
+            let Some(lacking) = lacking(condition, &nodes, &seen) else {
+                return Ok(Ok(begun.elapsed()));
+            };
+            if begun.elapsed() >= limit {
+                return Ok(Err((lacking, owed(condition, &nodes, &seen))));
+            }
+            sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    async fn marks(
+        &self,
+        nodes: &BTreeSet<NodeName>,
+        key: &Key,
+    ) -> BTreeMap<(NodeName, Key), Marks> {
+        let keys = std::slice::from_ref(key);
+        let asked = self.cluster.nodes().iter().filter(|node| nodes.contains(&node.name));
+        let answers = asked.map(|node| async {
+            (node.name, replicas_by_protocol(node, keys, MARKS_LIMIT).await.unwrap_or_default())
+        });
+        let told = join_all(answers).await.into_iter().flat_map(|(node, replicas)| {
+            replicas.into_iter().map(move |replica| {
+                let marks = Marks {
+                    log_end: replica.state.log_end,
+                    high_watermark: replica.state.high_watermark,
+                };
+                ((node, Key::from(replica.key.as_str())), marks)
+            })
+        });
+        told.collect()
+    }
+
+    async fn nodes(&self, who: &[Who]) -> Result<BTreeSet<NodeName>, Unmet> {
+        let asks = |who: &Who| matches!(who, Who::Leader(_) | Who::Followers(_) | Who::Controller);
+        let view = if who.iter().any(asks) { self.cluster.view().await } else { View::default() };
+        let mut nodes = BTreeSet::new();
+        for one in who {
+            nodes.extend(self.resolve(one, &view)?);
+        }
+        Ok(nodes)
+    }
+
+    fn resolve(&self, who: &Who, view: &View) -> Result<BTreeSet<NodeName>, Unmet> {
+        let led = |key: &Key| {
+            let seen = view.keys.get(key);
+            let leader = seen.and_then(|seen| Some((seen, seen.leader?)));
+            leader.ok_or_else(|| Unmet(format!("nobody leads {key}")))
+        };
+        let all = || self.cluster.nodes().iter();
+        Ok(match who {
+            Who::Node(node) if all().any(|spec| spec.name == *node) => [*node].into(),
+            Who::Node(node) => return Err(Unmet(format!("there is no node {node}"))),
+            Who::Named(name) => {
+                let nodes = self.names.get(name).cloned();
+                nodes.ok_or_else(|| Unmet(format!("no step above says who {name} is")))?
+            }
+            Who::Leader(key) => [led(key)?.1].into(),
+            Who::Followers(key) => {
+                let (seen, leader) = led(key)?;
+                seen.replicas.iter().copied().filter(|node| *node != leader).collect()
+            }
+            Who::Controller => {
+                let controller = view.controller;
+                [controller.ok_or_else(|| Unmet("no active controller is known".into()))?].into()
+            }
+            Who::Controllers => {
+                all().filter(|node| node.role.is_controller()).map(|node| node.name).collect()
+            }
+            Who::All => all().map(|node| node.name).collect(),
+            Who::Clients => BTreeSet::new(),
+        })
+    }
+
+    async fn cuts(&self, from: &[Who], to: &[Who], both: bool) -> Result<BTreeSet<Cut>, Unmet> {
+        let from = self.ends(from).await?;
+        let to = self.ends(to).await?;
+        let mut cuts = BTreeSet::new();
+        for a in &from {
+            for b in to.iter().filter(|b| *b != a) {
+                let [there, back] = Cut::both(*a, *b);
+                cuts.insert(there);
+                if both {
+                    cuts.insert(back);
+                }
+            }
+        }
+        if cuts.is_empty() { Err(Unmet::because("no link is left to cut")) } else { Ok(cuts) }
+    }
+
+    async fn ends(&self, who: &[Who]) -> Result<BTreeSet<Endpoint>, Unmet> {
+        let nodes = self.nodes(who).await?;
+        let clients = who.contains(&Who::Clients).then_some(Endpoint::Clients);
+        Ok(nodes.into_iter().map(Endpoint::Node).chain(clients).collect())
+    }
+}
+
+/// Something must have been healed, and all of it.
+fn healed(outcomes: &[Outcome]) -> Result<Json, Unmet> {
+    if outcomes.is_empty() {
+        return Err(Unmet::because("there is nothing to undo"));
+    }
+    match outcomes.iter().find(|outcome| outcome.status == Status::Failed) {
+        Some(failed) => Err(Unmet::because(json!(failed))),
+        None => Ok(Json::Null),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
