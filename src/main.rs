@@ -8,6 +8,7 @@ mod exit;
 mod interrupt;
 mod plan;
 mod preflight;
+mod prove;
 mod recorder;
 mod report;
 mod run;

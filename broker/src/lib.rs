@@ -32,3 +32,5 @@ pub mod quorum;
 pub mod replica;
 pub mod server;
 pub mod wire;
+
+pub use replication::seeded;

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::seeded::Bug;
 use crate::types::{LeaderEpoch, Offset};
 
 /// Where an epoch begins in a log.
@@ -86,7 +87,8 @@ impl LeaderEpochs {
         }
         let next = self.entries.partition_point(|entry| entry.epoch <= epoch);
         let at = self.entries.get(next.checked_sub(1)?)?;
-        Some(EpochEnd { epoch: at.epoch, end: self.entries.get(next)?.start })
+        let named = if Bug::R22OffsetWithoutEpoch.is_on() { epoch } else { at.epoch };
+        Some(EpochEnd { epoch: named, end: self.entries.get(next)?.start })
     }
 
     /// The epoch of the record at `offset` in a log that ends at `log_end`.

@@ -1,5 +1,6 @@
 //! The command line, in the low form in which it is written. `plan.rs` makes sense of it.
 
+mod prove;
 mod scenario;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::prove::ProveArgs;
 pub(crate) use self::scenario::{ScenarioArgs, ScenarioCommand};
 use crate::bench::{Measure, RecordSize};
 
@@ -43,6 +45,9 @@ pub(crate) enum Command {
     /// Play named incidents step by step, and compare the verdict with the expected one.
     #[command(subcommand)]
     Scenario(ScenarioCommand),
+    /// Switch bugs on in the in-repo broker, one by one, and show that each is caught. Exit code 0: all
+    /// were, and every control was clean; 1: otherwise.
+    Prove(Box<ProveArgs>),
     /// Measure systems against each other: same machine, same settings, in turn within one run.
     Bench(Box<BenchArgs>),
     /// List the faults, and whether each can run here.

@@ -5,6 +5,7 @@ mod broker;
 mod cluster;
 mod image;
 mod lists;
+mod prove;
 mod scenario;
 mod stored;
 mod test;
@@ -27,6 +28,7 @@ pub(crate) fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Broker(args) => broker::broker(&args),
         Command::Cluster(command) => cluster::dispatch(command),
         Command::Image(command) => image::dispatch(&command),
+        Command::Prove(args) => prove::prove(&args),
         Command::Scenario(command) => scenario::dispatch(&command),
         Command::Bench(args) => bench::bench(&args),
         Command::Nemeses => Ok(lists::nemeses()),

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
+use workloads::ConsumerMode;
 
 use super::step::{Step, parse_steps};
 use crate::exit::Failure;
@@ -103,13 +104,23 @@ pub(crate) struct LoadShape {
     pub(crate) rate: f64,
     /// Share of them that are polls.
     pub(crate) poll_share: f64,
+    /// Producers.
+    pub(crate) producers: u32,
     /// Consumers.
     pub(crate) consumers: u32,
+    /// How they choose what they read: assign, subscribe or mixed.
+    pub(crate) consumer_mode: ConsumerMode,
 }
 
 impl Default for LoadShape {
     fn default() -> Self {
-        Self { rate: 100.0, poll_share: 0.2, consumers: 2 }
+        Self {
+            rate: 100.0,
+            poll_share: 0.2,
+            producers: 1,
+            consumers: 2,
+            consumer_mode: ConsumerMode::Assign,
+        }
     }
 }
 

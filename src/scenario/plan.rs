@@ -42,13 +42,13 @@ impl Plan {
         let queue = QueuePlan {
             topics: scenario.topic.names.clone(),
             partitions_per_topic: scenario.topic.partitions,
-            producers: 1,
+            producers: scenario.load.producers,
             consumers: scenario.load.consumers,
             rate_per_s: scenario.load.rate,
             poll_share: scenario.load.poll_share,
             time_limit_ms: LOAD_LIMIT_MS,
             producer: ProducerPlan { extra: scenario.producer.clone(), ..ProducerPlan::default() },
-            consumer: ConsumerPlan::default(),
+            consumer: ConsumerPlan { mode: scenario.load.consumer_mode, ..ConsumerPlan::default() },
             ..QueuePlan::default()
         };
         let bad = |error: String| Failure::bad_data(format!("scenario {}: {error}", scenario.name));

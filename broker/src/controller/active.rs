@@ -8,6 +8,7 @@ use replication::controller::sessions::Sessions;
 use replication::controller::{World, election, fencing};
 use replication::metadata::settings::Defaults;
 use replication::metadata::{Image, Record};
+use replication::seeded::Bug;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval_at, sleep};
 use tracing::{debug, info, warn};
@@ -234,7 +235,15 @@ impl Active {
             let image = self.image();
             let Some(broker) = self.soft.sessions.stale(&image.0, clock::now()) else { break };
             info!(broker = broker.0, "was not heard of within its session; is fenced");
-            let records = fencing::fence(self.world(&image.0), broker);
+            let mut records = fencing::fence(self.world(&image.0), broker);
+            if Bug::R27BatchExpiries.is_on() {
+                // All that are silent, decided over one image.
+                self.soft.sessions.forget(broker);
+                while let Some(next) = self.soft.sessions.stale(&image.0, clock::now()) {
+                    self.soft.sessions.forget(next);
+                    records.extend(fencing::fence(self.world(&image.0), next));
+                }
+            }
             if records.is_empty() {
                 self.soft.sessions.forget(broker);
                 continue;

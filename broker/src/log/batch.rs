@@ -216,6 +216,19 @@ pub(super) fn reseal(bytes: &mut [u8], codec: i16, count: i32, max_timestamp: i6
     put(21, &attributes.to_be_bytes());
     put(35, &max_timestamp.to_be_bytes());
     put(57, &count.to_be_bytes());
+    checksum(bytes);
+}
+
+/// Changes the last value of the batch `bytes` and gives it a new checksum: a seeded bug. The value
+/// ends one byte before the batch does, where a record has no headers.
+pub fn corrupt(bytes: &mut [u8]) {
+    if let Some(last) = bytes.len().checked_sub(2).and_then(|at| bytes.get_mut(at)) {
+        *last ^= 1;
+    }
+    checksum(bytes);
+}
+
+fn checksum(bytes: &mut [u8]) {
     let crc = crc32c::crc32c(bytes.get(CRC_COVERS_FROM..).unwrap_or_default());
     if let Some(field) = bytes.get_mut(17..21) {
         field.copy_from_slice(&crc.to_be_bytes());

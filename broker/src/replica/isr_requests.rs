@@ -11,6 +11,7 @@ use kafka_protocol::messages::alter_partition_request::{BrokerState, PartitionDa
 use kafka_protocol::messages::alter_partition_response::PartitionData as Answered;
 use kafka_protocol::messages::{AlterPartitionRequest, BrokerId};
 use replication::partition::{AlterPartitionError, AlterPartitionOk, IsrProposal};
+use replication::seeded::Bug;
 use replication::types::{
     BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, PartitionId, Recovery, TopicId,
 };
@@ -67,7 +68,12 @@ pub async fn run(
                 let error = response.error_code.err();
                 debug!(?error, "the controller does not change any ISR now");
             }
-            Err(error) => warn!(%error, "the controller was not asked for another ISR"),
+            Err(error) => {
+                warn!(%error, "the controller was not asked for another ISR");
+                if Bug::R16LoseRetry.is_on() {
+                    pending.clear();
+                }
+            }
         }
         sleep(BACK_OFF).await;
         // A proposal whose leader epoch is over needs no answer any more.

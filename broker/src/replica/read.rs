@@ -4,9 +4,10 @@ use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use replication::epochs::EpochEnd;
 use replication::partition::{
-    EpochMismatch, FetchRefused, FollowerFetch, check_leader_epoch, diverging, latest_offset,
-    visible_end,
+    Effects, EpochMismatch, FetchRefused, FollowerFetch, check_leader_epoch, diverging,
+    latest_offset, visible_end,
 };
+use replication::seeded::Bug;
 use replication::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset};
 use tracing::info;
 
@@ -90,6 +91,9 @@ impl Partition {
         if let Some(epoch) = request.last_fetched_epoch {
             found.diverging = diverging(state.store.epochs(), log_end, epoch, request.from);
             if found.diverging.is_some() {
+                if let Some(effects) = mistaken_progress(state, request) {
+                    self.settle(guard, effects);
+                }
                 return Ok(found);
             }
         }
@@ -97,6 +101,10 @@ impl Partition {
             Asker::Consumer { .. } => visible_end(found.high_watermark, log_end),
             Asker::Follower(_) | Asker::Observer => log_end,
         };
+        if falls_back(request, end) {
+            found.records = read_records(state, request, log_start, end)?;
+            return Ok(found);
+        }
         if request.from < log_start || request.from > log_end {
             if matches!(request.asker, Asker::Consumer { .. }) {
                 info!(key = %self.key(), from = %request.from, %log_start, %log_end,
@@ -112,10 +120,10 @@ impl Partition {
             });
         }
         if request.from < end && request.max_bytes > 0 {
-            found.records = state
-                .store
-                .read(request.from, end, request.max_bytes, request.at_least_one)
-                .map_err(|error| error.response())?;
+            found.records = read_records(state, request, request.from, end)?;
+        }
+        if let Some(next) = skips_to(state, request, &found.records) {
+            found.records = read_records(state, request, next, end)?;
         }
         let Asker::Follower(follower) = request.asker else { return Ok(found) };
         if !request.records_progress {
@@ -124,13 +132,7 @@ impl Partition {
         let Role::Leader(leader) = &mut state.role else {
             return Err(ResponseError::NotLeaderOrFollower);
         };
-        let fetch = FollowerFetch {
-            from: follower.from,
-            broker_epoch: follower.broker_epoch,
-            offset: request.from,
-            now: clock::now(),
-            log_start: follower.log_start,
-        };
+        let fetch = fetch_of(&follower, request.from);
         let effects = leader.fetched(fetch, &*state.brokers).map_err(|refused| match refused {
             FetchRefused::UnknownReplica => ResponseError::UnknownLeaderEpoch,
             FetchRefused::StaleBrokerEpoch { .. } => ResponseError::NotLeaderOrFollower,
@@ -273,6 +275,57 @@ impl Partition {
             (Role::Follower(_), _) => Err(ResponseError::NotLeaderOrFollower),
         }
     }
+}
+
+fn fetch_of(follower: &FetchedByFollower, offset: Offset) -> FollowerFetch {
+    FollowerFetch {
+        from: follower.from,
+        broker_epoch: follower.broker_epoch,
+        offset,
+        now: clock::now(),
+        log_start: follower.log_start,
+    }
+}
+
+fn read_records(
+    state: &State,
+    request: &ReadRequest,
+    from: Offset,
+    end: Offset,
+) -> Result<Bytes, ResponseError> {
+    state
+        .store
+        .read(from, end, request.max_bytes, request.at_least_one)
+        .map_err(|error| error.response())
+}
+
+/// A seeded bug (R7): a fetch that diverges counts as progress.
+fn mistaken_progress(state: &mut State, request: &ReadRequest) -> Option<Effects> {
+    let (Asker::Follower(follower), Role::Leader(leader)) = (request.asker, &mut state.role) else {
+        return None;
+    };
+    if !Bug::R7UpdateOnDiverging.is_on() {
+        return None;
+    }
+    leader.fetched(fetch_of(&follower, request.from), &*state.brokers).ok()
+}
+
+/// A seeded bug: a consumer beyond the end begins anew.
+fn falls_back(request: &ReadRequest, end: Offset) -> bool {
+    Bug::FetchFallsBackToLogStart.is_on()
+        && matches!(request.asker, Asker::Consumer { .. })
+        && request.from > end
+}
+
+/// A seeded bug: where a consumer reads on that would be given the last batch of a segment alone.
+fn skips_to(state: &State, request: &ReadRequest, records: &Bytes) -> Option<Offset> {
+    if !Bug::FetchSkipsAtSegmentEnd.is_on() || !matches!(request.asker, Asker::Consumer { .. }) {
+        return None;
+    }
+    let mut batches = crate::log::batches(records);
+    let (_, batch) = batches.next()?.ok()?;
+    let next = batch.next_offset();
+    (batches.next().is_none() && state.store.is_segment_start(next)).then_some(next)
 }
 
 /// R31.

@@ -3,11 +3,12 @@
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use replication::epochs::LeaderEpochs;
+use replication::seeded::Bug;
 use replication::types::{LeaderEpoch, Offset, PartitionId};
 use thiserror::Error;
 use tracing::info;
 
-use crate::log::batch::{place, stamp};
+use crate::log::batch::{corrupt, place, stamp};
 use crate::log::compaction::{Compacted, Compaction};
 use crate::log::{
     Batch, Log, LogDirectory, LogError, LogSettings, SyncTicket, ValidationError,
@@ -164,6 +165,9 @@ impl Store {
                 stamp(slice, now_ms);
             }
             place(slice, next, epoch);
+            if Bug::ValueCorrupted.is_on() && next.0 % 50 == 7 {
+                corrupt(slice);
+            }
             next = placed.next_offset();
         }
         if let Some(written) = duplicate {
@@ -188,7 +192,9 @@ impl Store {
             crate::log::batch::check(&bytes[at..at + batch.bytes]).map_err(LogError::from)?;
         }
         for batch in self.log.append(bytes)? {
-            if let Some(facts) = BatchFacts::of(&batch) {
+            if let Some(facts) = BatchFacts::of(&batch)
+                && !Bug::DedupLostOnFailover.is_on()
+            {
                 self.producers.appended(&facts);
             }
         }
@@ -238,6 +244,11 @@ impl Store {
         at_least_one: bool,
     ) -> Result<Bytes, StoreError> {
         Ok(self.log.read(from, end, max_bytes, at_least_one)?)
+    }
+
+    /// Does a segment begin at `offset`?
+    pub(super) fn is_segment_start(&self, offset: Offset) -> bool {
+        self.log.segment_starts().any(|start| start == offset)
     }
 
     pub(super) fn bytes_between(&self, from: Offset, end: Offset) -> u64 {

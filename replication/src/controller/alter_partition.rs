@@ -3,6 +3,7 @@
 use crate::controller::election::Wanted;
 use crate::controller::{ControllerError, ErrorKind, World, reassignment};
 use crate::metadata::{PartitionState, Record};
+use crate::seeded::Bug;
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, PartitionId, Recovery};
 
 /// From this version on an ineligible replica is told apart (KIP-841).
@@ -100,7 +101,7 @@ pub fn validate<'a>(
     if state.leader != Some(broker) {
         return refuse(ErrorKind::InvalidRequest, format!("{broker} does not lead"));
     }
-    if asked.partition_epoch < state.partition_epoch {
+    if asked.partition_epoch < state.partition_epoch && !Bug::R35NoPartitionEpoch.is_on() {
         return refuse(
             ErrorKind::InvalidUpdateVersion,
             format!("the partition epoch is {}", state.partition_epoch),
@@ -143,13 +144,17 @@ pub fn ineligible(
     world: World<'_>,
     (id, epoch): (NodeId, BrokerEpoch),
 ) -> Option<(NodeId, &'static str)> {
+    if Bug::R36NoEligibility.is_on() {
+        return None;
+    }
+    let another_life = |known: BrokerEpoch| {
+        epoch != BrokerEpoch::BYPASS && epoch != known && !Bug::R3AcceptMismatch.is_on()
+    };
     let why = match world.image.broker(id) {
         None => "not registered",
         Some(broker) if broker.in_controlled_shutdown => "on its way out",
         Some(broker) if broker.fenced => "fenced",
-        Some(broker) if epoch != BrokerEpoch::BYPASS && epoch != broker.epoch => {
-            "in another life than the leader knows"
-        }
+        Some(broker) if another_life(broker.epoch) => "in another life than the leader knows",
         Some(_) => return None,
     };
     Some((id, why))

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::controller::{ControllerError, ErrorKind, World, features};
 use crate::metadata::settings::{effective_flag, effective_number};
 use crate::metadata::{PartitionChange, PartitionState, Record};
+use crate::seeded::Bug;
 use crate::types::{NodeId, PartitionId, Recovery};
 
 /// Who may be elected.
@@ -71,13 +72,14 @@ impl<'a> Wanted<'a> {
     /// The record that makes it so; none where nothing changes.
     pub fn record(self, world: World<'_>) -> Option<Record> {
         let topic = world.image.topic(self.id.topic)?;
-        let election = if self.election == Election::Clean
-            && effective_flag(
+        let allowed = Bug::R29IgnoreTopic.is_on()
+            || effective_flag(
                 world.image,
                 world.defaults,
                 &topic.name,
                 "unclean.leader.election.enable",
-            ) {
+            );
+        let election = if self.election == Election::Clean && allowed {
             Election::Unclean
         } else {
             self.election
@@ -115,7 +117,7 @@ impl<'a> Wanted<'a> {
                     recovery = Recovery::Recovering;
                 }
             }
-        } else if isr.is_empty() && !with_elr {
+        } else if isr.is_empty() && !with_elr && !Bug::R30EmptyIsr.is_on() {
             // R30: it, and only it, can be elected cleanly.
             isr.clone_from(&state.isr);
         }

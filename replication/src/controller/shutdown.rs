@@ -5,6 +5,7 @@ use crate::controller::election::Leaving;
 use crate::controller::fencing::leave_isrs;
 use crate::controller::sessions::Sessions;
 use crate::metadata::{Image, Record};
+use crate::seeded::Bug;
 use crate::types::NodeId;
 
 /// R28: first it is recorded that the broker is on its way out, so that no leader takes it back
@@ -20,6 +21,9 @@ pub fn begin(world: World<'_>, broker: NodeId) -> Vec<Record> {
         fenced: None,
         in_controlled_shutdown: Some(true),
     };
+    if Bug::R28Reverse.is_on() {
+        return go_on(world, broker).into_iter().chain([leaving]).collect();
+    }
     std::iter::once(leaving).chain(go_on(world, broker)).collect()
 }
 

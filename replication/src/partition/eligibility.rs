@@ -2,19 +2,23 @@
 
 use crate::partition::progress::FollowerProgress;
 use crate::partition::{BrokerState, Brokers};
+use crate::seeded::Bug;
 use crate::types::{BrokerEpoch, NodeId, Offset};
 
 /// R2: known to the metadata, neither fenced nor on its way out, and in the life in which it last
 /// fetched (R3).
 pub fn is_eligible(id: NodeId, stored: Option<BrokerEpoch>, brokers: &impl Brokers) -> bool {
     brokers.broker(id).is_some_and(|broker: BrokerState| {
-        !broker.fenced && !broker.in_controlled_shutdown && epochs_match(stored, Some(broker.epoch))
+        (!broker.fenced || Bug::R2NoFencedCheck.is_on())
+            && !broker.in_controlled_shutdown
+            && epochs_match(stored, Some(broker.epoch))
     })
 }
 
 /// R3: both are there, and the stored one is -1, the bypass, or the cached one.
 pub fn epochs_match(stored: Option<BrokerEpoch>, cached: Option<BrokerEpoch>) -> bool {
     match (stored, cached) {
+        (Some(_), Some(_)) if Bug::R3AcceptMismatch.is_on() => true,
         (Some(stored), Some(cached)) => stored == BrokerEpoch::BYPASS || stored == cached,
         _ => false,
     }
@@ -23,6 +27,12 @@ pub fn epochs_match(stored: Option<BrokerEpoch>, cached: Option<BrokerEpoch>) ->
 /// R4: its log reaches the leader's high watermark, and the start of the leader's epoch. No time,
 /// no distance (R5).
 pub fn is_in_sync(follower_end: Offset, high_watermark: Offset, epoch_start: Offset) -> bool {
+    if Bug::R4NoEpochClause.is_on() {
+        return follower_end >= high_watermark;
+    }
+    if Bug::R5AdmitByLag.is_on() {
+        return follower_end + 4_000 >= high_watermark;
+    }
     follower_end >= high_watermark && follower_end >= epoch_start
 }
 

@@ -78,17 +78,28 @@ pub enum AfterError {
 }
 
 /// R14 to R16.
-pub const fn after_error(error: AlterPartitionError) -> AfterError {
+pub fn after_error(error: AlterPartitionError) -> AfterError {
     match error {
         AlterPartitionError::UnknownTopicOrPartition
         | AlterPartitionError::UnknownTopicId
         | AlterPartitionError::FencedLeaderEpoch
         | AlterPartitionError::InvalidUpdateVersion
         | AlterPartitionError::InvalidRequest
-        | AlterPartitionError::NewLeaderElected => AfterError::Wait,
-        AlterPartitionError::OperationNotAttempted | AlterPartitionError::IneligibleReplica => {
-            AfterError::FallBack
+        | AlterPartitionError::NewLeaderElected => {
+            if Bug::R14Retry.is_on() {
+                AfterError::Retry
+            } else {
+                AfterError::Wait
+            }
         }
+        AlterPartitionError::OperationNotAttempted | AlterPartitionError::IneligibleReplica => {
+            if Bug::R15StayPending.is_on() {
+                AfterError::Wait
+            } else {
+                AfterError::FallBack
+            }
+        }
+        AlterPartitionError::Other if Bug::R16LoseRetry.is_on() => AfterError::Wait,
         AlterPartitionError::Other => AfterError::Retry,
     }
 }
@@ -101,7 +112,7 @@ pub fn maximal_isr(
 ) -> BTreeSet<NodeId> {
     let mut maximal = committed.clone();
     match pending.map(|proposal| &proposal.kind) {
-        Some(ProposalKind::Expand(joiner)) => {
+        Some(ProposalKind::Expand(joiner)) if !Bug::R9MaximalIsIsr.is_on() => {
             maximal.insert(*joiner);
         }
         Some(ProposalKind::Shrink(leaving)) if Bug::R10AssumeSuccess.is_on() => {
@@ -121,6 +132,9 @@ pub fn counts(
     leader_epoch: LeaderEpoch,
     partition_epoch: PartitionEpoch,
 ) -> bool {
+    if Bug::R12AcceptOlder.is_on() {
+        return true;
+    }
     pending == Some(proposal)
         && answer.leader_epoch == leader_epoch
         && answer.partition_epoch >= partition_epoch

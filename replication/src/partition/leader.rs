@@ -12,6 +12,7 @@ use crate::partition::isr_change::{
 };
 use crate::partition::progress::FollowerProgress;
 use crate::partition::shrink::out_of_sync;
+use crate::seeded::Bug;
 use crate::types::{BrokerEpoch, LeaderEpoch, Millis, NodeId, Offset, PartitionEpoch, Recovery};
 
 /// A partition as the controller committed it.
@@ -274,7 +275,9 @@ impl Leader {
             let isr = self.isr.difference(&out).copied().collect();
             self.propose(ProposalKind::Shrink(out), &isr, brokers)
         });
-        let effects = self.raise(now, brokers);
+        // Nothing but the ISR changed when that is all there was to do.
+        let tries = !Bug::R13NoHighWatermarkAttempt.is_on();
+        let effects = if tries { self.raise(now, brokers) } else { Effects::default() };
         Effects { propose, ..effects }
     }
 
@@ -319,8 +322,14 @@ impl Leader {
                     return Effects::default();
                 }
                 self.isr = ok.isr.into_iter().collect();
+                if Bug::R11KeepProposed.is_on() {
+                    self.isr = proposal.isr.iter().map(|(id, _)| *id).collect();
+                }
                 self.partition_epoch = ok.partition_epoch;
                 self.pending = None;
+                if Bug::R13NoHighWatermarkAttempt.is_on() {
+                    return Effects::default();
+                }
                 self.raise(now, brokers)
             }
             Err(_) if self.pending.as_ref() != Some(proposal) => Effects::default(),

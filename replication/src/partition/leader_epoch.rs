@@ -1,5 +1,6 @@
 //! Requests that name a leader epoch: R31 and R32.
 
+use crate::seeded::Bug;
 use crate::types::LeaderEpoch;
 
 /// The epoch asked for is not the one here.
@@ -19,6 +20,9 @@ pub fn check_leader_epoch(
     current: LeaderEpoch,
     asked: Option<LeaderEpoch>,
 ) -> Result<(), EpochMismatch> {
+    if Bug::R31NoEpochCheck.is_on() {
+        return Ok(());
+    }
     match asked {
         Some(asked) if asked < current => Err(EpochMismatch::Fenced),
         Some(asked) if asked > current => Err(EpochMismatch::Unknown),
@@ -37,7 +41,11 @@ pub enum Fenced {
 
 /// R32: fails only if the request was made in the epoch that is still the current one.
 pub fn on_fenced(request_epoch: LeaderEpoch, current_epoch: LeaderEpoch) -> Fenced {
-    if request_epoch == current_epoch { Fenced::Failed } else { Fenced::Retry }
+    if request_epoch == current_epoch || Bug::R32FailAlways.is_on() {
+        Fenced::Failed
+    } else {
+        Fenced::Retry
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a leader knows of a follower: R7 and R8.
 
+use crate::seeded::Bug;
 use crate::types::{BrokerEpoch, Millis, Offset};
 
 /// What a leader knows of a follower.
@@ -48,6 +49,8 @@ impl FollowerProgress {
     ) {
         let caught_up = if offset >= leader_end {
             Some(now)
+        } else if Bug::R8NoSecondClause.is_on() {
+            None
         } else {
             self.last_fetch.filter(|(_, end_then)| offset >= *end_then).map(|(when, _)| when)
         };
@@ -56,6 +59,11 @@ impl FollowerProgress {
         self.log_start = log_start;
         self.broker_epoch = Some(broker_epoch);
         self.last_fetch = Some((now, leader_end));
+    }
+
+    /// Did it fetch within `lag_max_ms`? Only a seeded bug asks.
+    pub(super) fn fetches(&self, now: Millis, lag_max_ms: u64) -> bool {
+        self.last_fetch.is_some_and(|(when, _)| now.since(when) <= lag_max_ms)
     }
 
     /// Is it caught up: at the leader's end, or within `lag_max_ms` of having been there (R6, R17)?

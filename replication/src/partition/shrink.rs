@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::partition::progress::FollowerProgress;
+use crate::seeded::Bug;
 use crate::types::{Millis, NodeId, Offset};
 
 /// R6: members but the leader that the leader knows nothing of, or that are not caught up: their
@@ -24,9 +25,10 @@ pub fn out_of_sync(
         .copied()
         .filter(|id| *id != me)
         .filter(|id| {
-            followers
-                .get(id)
-                .is_none_or(|progress| !progress.is_caught_up(log_end, now, lag_max_ms))
+            followers.get(id).is_none_or(|progress| {
+                let fetches = Bug::R6LastFetchTime.is_on() && progress.fetches(now, lag_max_ms);
+                !fetches && !progress.is_caught_up(log_end, now, lag_max_ms)
+            })
         })
         .collect()
 }

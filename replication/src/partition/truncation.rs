@@ -40,6 +40,9 @@ pub fn on_diverging(
     high_watermark: Offset,
     leader: EpochEnd,
 ) -> Truncation {
+    if Bug::R23IgnoreOwnEnd.is_on() {
+        return Truncation::To { offset: leader.end.min(log_end), settled: true };
+    }
     match epochs.end_of(leader.epoch, log_end) {
         Some(own) if own.epoch == leader.epoch => {
             Truncation::To { offset: leader.end.min(own.end).min(log_end), settled: true }
@@ -65,6 +68,9 @@ pub fn on_becoming_follower(
     high_watermark: Offset,
 ) -> Truncation {
     let compares = epochs.latest().is_some() && !Bug::R24TruncateToHighWatermark.is_on();
+    if Bug::R26StartAtLogEnd.is_on() {
+        return Truncation::Nothing;
+    }
     if !compares && log_end > high_watermark {
         return Truncation::To { offset: high_watermark, settled: true };
     }

@@ -11,6 +11,7 @@ use kafka_protocol::messages::produce_response::{
 };
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
+use replication::seeded::Bug;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -96,7 +97,11 @@ fn append(
             &format!("acks is {acks}; it must be -1, 0 or 1"),
         ));
     }
-    let partition = services.replica(topic, data.index).map_err(|error| {
+    let mut index = data.index;
+    if Bug::WrongPartition.is_on() && misplaces(topic, index, services) {
+        index += 1;
+    }
+    let partition = services.replica(topic, index).map_err(|error| {
         refused(error, &format!("{}-{} is not here", topic.name.as_str(), data.index))
     })?;
     if partition.topic.starts_with("__") && services.is_internal(&partition.topic) {
@@ -106,6 +111,13 @@ fn append(
     let appended = partition.append(&records, acks == -1, None)?;
     services.metrics.appended(records.len());
     Ok((partition, appended))
+}
+
+/// A seeded bug: now and then, where the next partition is led from here too.
+fn misplaces(topic: TopicRef<'_>, index: i32, services: &Services) -> bool {
+    let progress = |index| services.replica(topic, index).ok().map(|replica| replica.progress());
+    progress(index).is_some_and(|here| here.log_end.0 % 20 == 7)
+        && progress(index + 1).is_some_and(|next| next.leads)
 }
 
 fn refused(error: ResponseError, reason: &str) -> Refused {
@@ -169,8 +181,12 @@ async fn partition_answer(begun: Begun, acks: i16, until: Instant) -> PartitionP
     {
         return response.with_error_code(error.code()).with_base_offset(-1);
     }
+    if Bug::ErrorAfterAppend.is_on() && appended.base_offset.0 % 20 == 7 {
+        return response.with_error_code(ResponseError::InvalidRecord.code()).with_base_offset(-1);
+    }
+    let base_offset = if Bug::OffsetZeroAnswered.is_on() { 0 } else { appended.base_offset.0 };
     response
-        .with_base_offset(appended.base_offset.0)
+        .with_base_offset(base_offset)
         .with_log_start_offset(appended.log_start.0)
         .with_log_append_time_ms(appended.log_append_time_ms.unwrap_or(-1))
 }
