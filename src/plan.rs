@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_what_would_do() {
-        assert!(refused("--nemesis explode").contains("kill, stop, pause, partition and none"));
+        assert!(refused("--nemesis explode").contains("kill, stop, pause, partition, slow and none"));
         assert!(refused("--rate 0").contains("above 0"));
         assert!(refused("--replication-factor 4").contains("with 3 brokers, from 1 to 3"));
         assert!(refused("--brokers 0").contains("from 1 to 60"));

@@ -8,11 +8,12 @@ use cluster::namespaces::sandbox;
 use crate::exit::Failure;
 
 /// Programs that the namespaces backend runs, and the Debian package of each.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("iptables", "iptables"),
     ("iptables-restore", "iptables"),
     ("iptables-save", "iptables"),
+    ("tc", "iproute2"),
     ("unshare", "util-linux"),
 ];
 

@@ -158,6 +158,17 @@ pub trait Backend: Send + Sync {
     /// `None` where the node has no namespace now.
     async fn read_rules(&self, node: NodeName) -> Result<Option<String>, BackendError>;
 
+    /// Limits what leaves the node to so many kbit a second, or lifts the limit. It lasts for as long as
+    /// the node's network namespace.
+    async fn shape(&self, node: NodeName, kbit_per_s: Option<u32>) -> Result<(), BackendError> {
+        let _ = (node, kbit_per_s);
+        Err(BackendError::Unsupported {
+            backend: self.name(),
+            reason: "it does not limit what nodes send".to_owned(),
+            remedy: "Use the namespaces backend for that.".to_owned(),
+        })
+    }
+
     /// A UDP socket bound to `port` (0 = any) at the node's address, inside its network
     /// namespace, to prove that packets pass or do not pass. `None` where the node has no
     /// namespace now.

@@ -17,6 +17,8 @@ pub enum FaultKind {
     Pause,
     /// Links cut, then healed.
     Partition,
+    /// What a node sends limited to a rate, then free again.
+    Slow,
 }
 
 /// What is told about a fault in lists.
@@ -33,7 +35,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 4] = [
+pub const CATALOG: [FaultSummary; 5] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -57,6 +59,12 @@ pub const CATALOG: [FaultSummary; 4] = [
         name: "partition",
         heal_name: "heal",
         sentence: "Drop packets on chosen links, one way or both, established connections too. Healed by lifting the rules.",
+    },
+    FaultSummary {
+        kind: FaultKind::Slow,
+        name: "slow",
+        heal_name: "hurry",
+        sentence: "Limit what leaves a node to a rate, measured before it counts (namespaces only). Healed by lifting the limit.",
     },
 ];
 
@@ -95,6 +103,8 @@ mod tests {
             assert_eq!(summary.kind.summary().name, summary.name);
             assert_eq!(summary.name.parse(), Ok(summary.kind));
         }
-        assert!("kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition"));
+        assert!(
+            "kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition, slow")
+        );
     }
 }

@@ -21,6 +21,8 @@ use crate::situation::{Leadership, Situation};
 use crate::strike::Strike;
 use crate::target::{Target, TargetError};
 
+/// How slow a schedule makes a node: a fetch takes a tenth of a second to ask.
+const SLOW_KBIT: u32 = 50;
 /// From a fault that was skipped until it is tried again.
 const RETRY_EVERY_MS: u64 = 1_000;
 
@@ -301,6 +303,7 @@ fn resolve(
         FaultKind::Kill => Strike::Kill,
         FaultKind::Stop => Strike::Stop,
         FaultKind::Pause => Strike::Pause,
+        FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
         FaultKind::Partition => {
             // Schedules and scripts always name a shape; the plainest stands in where none is.
             let shape = inject.partition.unwrap_or(PartitionKind::IsolateOne);

@@ -7,7 +7,7 @@ use cluster::network::Cut;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Kill, Partition, Pause, Stop};
+use crate::faults::{Fault, Kill, Partition, Pause, Slow, Stop};
 
 /// What is done, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Strike {
     Stop(BTreeSet<NodeName>),
     /// These are frozen.
     Pause(BTreeSet<NodeName>),
+    /// What these send is limited to so many kbit a second.
+    Slow(BTreeSet<NodeName>, u32),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
 }
@@ -29,6 +31,7 @@ impl Strike {
             Self::Kill(_) => FaultKind::Kill,
             Self::Stop(_) => FaultKind::Stop,
             Self::Pause(_) => FaultKind::Pause,
+            Self::Slow(..) => FaultKind::Slow,
             Self::Cut(_) => FaultKind::Partition,
         }
     }
@@ -39,6 +42,7 @@ impl Strike {
             Self::Kill(nodes) | Self::Stop(nodes) | Self::Pause(nodes) => {
                 json!({ "nodes": nodes })
             }
+            Self::Slow(nodes, kbit) => json!({ "nodes": nodes, "kbit_per_s": kbit }),
             Self::Cut(cuts) => {
                 let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
                 json!({ "links": links })
@@ -52,6 +56,7 @@ impl Strike {
             Self::Kill(nodes) => Box::new(Kill::new(nodes)),
             Self::Stop(nodes) => Box::new(Stop::new(nodes)),
             Self::Pause(nodes) => Box::new(Pause::new(nodes)),
+            Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
         }
     }

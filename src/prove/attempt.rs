@@ -101,7 +101,7 @@ pub(super) async fn attempt(
         command.args(["--system-config", &format!("seeded.bugs={bug}")]);
     }
     command
-        .args(["--probe-interval", "200ms", "--recovery-limit", "20s"])
+        .args(["--probe-interval", "100ms", "--recovery-limit", "10s"])
         .args(["--seed", &seed.to_string(), "--results"])
         .arg(&dir)
         .stdin(Stdio::null())

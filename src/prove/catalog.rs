@@ -45,7 +45,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "a replica that lacks some thousand records is in sync",
         &["slow-catch-up"],
     ),
-    case("r6-last-fetch-time", "R6", "whoever fetches is in sync, however far behind", &[]),
+    case(
+        "r6-last-fetch-time",
+        "R6",
+        "whoever fetches is in sync, however far behind",
+        &["slow-replica-leaves"],
+    ),
     case(
         "r7-update-on-diverging",
         "R7",
@@ -56,7 +61,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "r8-no-second-clause",
         "R8",
         "only a fetch at the leader's end counts as caught up",
-        &["kafka-4485-small-writes"],
+        &["steady-writes-steady-isr"],
     ),
     case("r9-maximal-is-isr", "R9", "who is about to enter does not count yet", &[]),
     case(
@@ -92,7 +97,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "an eligible replica that is caught up is not waited for",
         &["kafka-4485-small-writes"],
     ),
-    case("r18-plain-assignment", "R18", "the leader's high watermark is whatever comes out", &[]),
+    case(
+        "r18-plain-assignment",
+        "R18",
+        "the leader's high watermark is whatever comes out",
+        &["kip-207-hw-after-election"],
+    ),
     case(
         "r19-no-min-isr",
         "R19",
@@ -188,7 +198,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "fetch-falls-back-to-log-start",
         "general",
         "a consumer beyond the end is served from the log's start",
-        &["kip-101-truncation-to-hw"],
+        &["kip-207-hw-after-election"],
     ),
     case(
         "offset-zero-answered",

@@ -274,14 +274,18 @@ impl Run<'_> {
     async fn read_back(&self, clients: &QueueClients, keys: &[Key]) -> Result<(), Failure> {
         let stop = Stop::new();
         let failed = |error: client::ClientError| Failure::internal(error.to_string());
-        let closing = clients.closing_writes(keys, CLOSING_LIMIT, &stop).await.map_err(failed)?;
+        // Who wants to know soon whether a cluster recovers does not wait longer for the rest.
+        let recovery_limit = Duration::from_millis(self.plan.recovery_limit_ms);
+        let closing_limit = CLOSING_LIMIT.min(recovery_limit);
+        let reads_limit = FINAL_READS_LIMIT.min(2 * recovery_limit);
+        let closing = clients.closing_writes(keys, closing_limit, &stop).await.map_err(failed)?;
         for (key, result) in &closing {
             if let Err(reason) = result {
                 warn!("{key}: no closing write was acknowledged: {reason}");
             }
         }
         let unread =
-            clients.final_reads(keys, &closing, FINAL_READS_LIMIT, &stop).await.map_err(failed)?;
+            clients.final_reads(keys, &closing, reads_limit, &stop).await.map_err(failed)?;
         for (key, reason) in &unread {
             warn!("{key}: not read to its end: {reason}");
         }

@@ -173,6 +173,10 @@ impl<'a> Player<'a> {
                 };
                 self.strike(step, strike).await
             }
+            Action::Slow(who, kbit_per_s) => {
+                let nodes = self.nodes(who).await?;
+                self.strike(step, Strike::Slow(nodes, *kbit_per_s)).await
+            }
             Action::Cut { from, to, both } => {
                 let cuts = self.cuts(from, to, *both).await?;
                 self.strike(step, Strike::Cut(cuts)).await

@@ -8,7 +8,8 @@
 //! | `read t-0` | reads from the beginning to where the log ends now |
 //! | `load on`, `load off` | the workload of the scenario beside the steps |
 //! | `kill L`, `stop L`, `pause L` | the faults of these names |
-//! | `start L`, `resume L` | undoes them, for these nodes |
+//! | `slow F to 30kbit` | what they send is limited to that rate a second |
+//! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
 //! | `reconnect` | lifts every cut |
 //! | `await CONDITION within 20s` | goes on when it holds; if it never does, nothing is shown |
@@ -102,6 +103,8 @@ pub(crate) enum Action {
     Load(bool),
     /// Brings nodes down.
     Strike(Blow, Vec<Who>),
+    /// Limits what nodes send, kbit a second.
+    Slow(Vec<Who>, u32),
     /// Helps nodes up.
     Release(Vec<Who>),
     /// Cuts links.
@@ -194,14 +197,19 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["kill", rest @ ..] => Action::Strike(Blow::Kill, nodes(rest)?),
         ["stop", rest @ ..] => Action::Strike(Blow::Stop, nodes(rest)?),
         ["pause", rest @ ..] => Action::Strike(Blow::Pause, nodes(rest)?),
-        ["start" | "resume", rest @ ..] => Action::Release(nodes(rest)?),
+        ["start" | "resume" | "hurry", rest @ ..] => Action::Release(nodes(rest)?),
+        ["slow", who @ .., "to", rate] => {
+            let kbit = rate.strip_suffix("kbit").and_then(|digits| digits.parse().ok());
+            let kbit = kbit.filter(|kbit| *kbit > 0);
+            Action::Slow(nodes(who)?, kbit.ok_or(format!("`{rate}` is no rate such as 30kbit"))?)
+        }
         ["cut", rest @ ..] => cut(rest, true)?,
         ["cut-one-way", rest @ ..] => cut(rest, false)?,
         ["reconnect"] => Action::Reconnect,
         [verb, ..] => {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
-                 load off, kill, stop, pause, start, resume, cut, cut-one-way, reconnect, await \
+                 load off, kill, stop, pause, slow, start, resume, hurry, cut, cut-one-way, reconnect, await \
                  and expect"
             ));
         }

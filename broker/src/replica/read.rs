@@ -122,8 +122,10 @@ impl Partition {
         if request.from < end && request.max_bytes > 0 {
             found.records = read_records(state, request, request.from, end)?;
         }
-        if let Some(next) = skips_to(state, request, &found.records) {
-            found.records = read_records(state, request, next, end)?;
+        match skips_to(state, request, &found.records) {
+            Some((0, next)) => found.records = read_records(state, request, next, end)?,
+            Some((before, _)) => found.records.truncate(before),
+            None => {}
         }
         let Asker::Follower(follower) = request.asker else { return Ok(found) };
         if !request.records_progress {
@@ -317,15 +319,15 @@ fn falls_back(request: &ReadRequest, end: Offset) -> bool {
         && request.from > end
 }
 
-/// A seeded bug: where a consumer reads on that would be given the last batch of a segment alone.
-fn skips_to(state: &State, request: &ReadRequest, records: &Bytes) -> Option<Offset> {
+/// A seeded bug: a consumer is not given the last batch of a segment that is not the last. How many
+/// bytes come before it, and where it would read on.
+fn skips_to(state: &State, request: &ReadRequest, records: &Bytes) -> Option<(usize, Offset)> {
     if !Bug::FetchSkipsAtSegmentEnd.is_on() || !matches!(request.asker, Asker::Consumer { .. }) {
         return None;
     }
-    let mut batches = crate::log::batches(records);
-    let (_, batch) = batches.next()?.ok()?;
-    let next = batch.next_offset();
-    (batches.next().is_none() && state.store.is_segment_start(next)).then_some(next)
+    let (at, last) = crate::log::batches(records).filter_map(Result::ok).last()?;
+    let next = last.next_offset();
+    state.store.is_segment_start(next).then_some((at, next))
 }
 
 /// R31.

@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::process::{NodeProcess, run_to_end};
 use crate::backend::{Backend, BackendError, Output, Signal, Status};
 use crate::netns::{NetworkNamespace, run_command};
+use crate::network::{limit, unlimited};
 use crate::node::{Launch, NodeName, NodeSpec};
 use crate::proc_stat::state_of;
 
@@ -234,6 +235,16 @@ impl Backend for Namespaces {
         let namespace = self.namespace(node)?;
         blocking(&format!("read the firewall rules of {node}"), move || {
             namespace.run(&["iptables-save"], "").map(Some)
+        })
+        .await
+    }
+
+    async fn shape(&self, node: NodeName, kbit_per_s: Option<u32>) -> Result<(), BackendError> {
+        let namespace = self.namespace(node)?;
+        let command = kbit_per_s.map_or_else(unlimited, limit);
+        blocking(&format!("limit what {node} sends"), move || {
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            namespace.run(&words, "").map(drop)
         })
         .await
     }

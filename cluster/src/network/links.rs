@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use super::cut::{Cut, Endpoint, rules_at};
 use super::passage::{Seen, measure};
+use super::speed;
 use crate::backend::{Backend, BackendError};
 use crate::node::NodeName;
 
@@ -101,6 +102,29 @@ impl Network {
         let everyone = self.addresses.keys().copied().collect();
         self.enforce(&BTreeSet::new(), &everyone).await?;
         self.look(&cuts, &self.all_links()).await
+    }
+
+    /// Limits what leaves `node` to so many kbit a second; how many leave it then, as measured, or
+    /// none where it has no network now.
+    ///
+    /// # Errors
+    /// [`BackendError`]: the backend cannot, or the kernel will not.
+    pub async fn limit(
+        &self,
+        node: NodeName,
+        kbit_per_s: u32,
+    ) -> Result<Option<f64>, BackendError> {
+        self.backend.shape(node, Some(kbit_per_s)).await?;
+        speed::measure(&*self.backend, self.driver, node, Some(kbit_per_s)).await
+    }
+
+    /// Lifts the limit of `node`; how many kbit a second leave it then.
+    ///
+    /// # Errors
+    /// As [`Network::limit`].
+    pub async fn unlimit(&self, node: NodeName) -> Result<Option<f64>, BackendError> {
+        self.backend.shape(node, None).await?;
+        speed::measure(&*self.backend, self.driver, node, None).await
     }
 
     /// The rules that belong at `node` now, to be in force before it starts.

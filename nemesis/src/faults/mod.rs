@@ -6,6 +6,7 @@
 mod kill;
 mod partition;
 mod pause;
+mod slow;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use serde_json::Value;
 pub(crate) use kill::Kill;
 pub(crate) use partition::Partition;
 pub(crate) use pause::Pause;
+pub(crate) use slow::Slow;
 pub(crate) use stop::Stop;
 
 /// How an injection or a heal ended.

@@ -196,7 +196,7 @@ impl Leader {
             self.followers.entry(*id).or_insert_with(|| begin(isr.contains(id), now));
         }
         self.replicas = assignment.replicas;
-        self.raise(now, brokers)
+        self.isr_changed(now, brokers)
     }
 
     /// The settings have changed.
@@ -275,9 +275,7 @@ impl Leader {
             let isr = self.isr.difference(&out).copied().collect();
             self.propose(ProposalKind::Shrink(out), &isr, brokers)
         });
-        // Nothing but the ISR changed when that is all there was to do.
-        let tries = !Bug::R13NoHighWatermarkAttempt.is_on();
-        let effects = if tries { self.raise(now, brokers) } else { Effects::default() };
+        let effects = self.isr_changed(now, brokers);
         Effects { propose, ..effects }
     }
 
@@ -327,10 +325,7 @@ impl Leader {
                 }
                 self.partition_epoch = ok.partition_epoch;
                 self.pending = None;
-                if Bug::R13NoHighWatermarkAttempt.is_on() {
-                    return Effects::default();
-                }
-                self.raise(now, brokers)
+                self.isr_changed(now, brokers)
             }
             Err(_) if self.pending.as_ref() != Some(proposal) => Effects::default(),
             Err(error) => match after_error(error) {
@@ -343,6 +338,14 @@ impl Leader {
                 }
             },
         }
+    }
+
+    /// R13: what counts as in sync may have changed, so the high watermark is tried.
+    fn isr_changed(&mut self, now: Millis, brokers: &impl Brokers) -> Effects {
+        if Bug::R13NoHighWatermarkAttempt.is_on() {
+            return Effects::default();
+        }
+        self.raise(now, brokers)
     }
 
     /// R17 to R19.

@@ -98,8 +98,10 @@ fn append(
         ));
     }
     let mut index = data.index;
-    if Bug::WrongPartition.is_on() && misplaces(topic, index, services) {
-        index += 1;
+    if Bug::WrongPartition.is_on()
+        && let Some(other) = misplaced(topic, index, services)
+    {
+        index = other;
     }
     let partition = services.replica(topic, index).map_err(|error| {
         refused(error, &format!("{}-{} is not here", topic.name.as_str(), data.index))
@@ -113,11 +115,11 @@ fn append(
     Ok((partition, appended))
 }
 
-/// A seeded bug: now and then, where the next partition is led from here too.
-fn misplaces(topic: TopicRef<'_>, index: i32, services: &Services) -> bool {
+/// A seeded bug: now and then another partition, if one is led from here too.
+fn misplaced(topic: TopicRef<'_>, index: i32, services: &Services) -> Option<i32> {
     let progress = |index| services.replica(topic, index).ok().map(|replica| replica.progress());
-    progress(index).is_some_and(|here| here.log_end.0 % 20 == 7)
-        && progress(index + 1).is_some_and(|next| next.leads)
+    progress(index).filter(|here| here.log_end.0 % 20 == 7)?;
+    (index + 1..index + 8).find(|other| progress(*other).is_some_and(|other| other.leads))
 }
 
 fn refused(error: ResponseError, reason: &str) -> Refused {
