@@ -38,6 +38,9 @@ pub(crate) struct ClusterPlan {
     pub(crate) kafka_image: Option<String>,
     /// Longest time to be ready in.
     pub(crate) ready_limit_ms: u64,
+    /// Each node has a disk of its own, which can lose power.
+    #[serde(default)]
+    pub(crate) own_disks: bool,
 }
 
 /// A whole run.
@@ -130,6 +133,7 @@ impl ClusterPlan {
             kafka_home: args.kafka_home.clone(),
             kafka_image: args.kafka_image.clone(),
             ready_limit_ms: millis("--ready-limit", args.ready_limit)?,
+            own_disks: false,
         })
     }
 }
@@ -140,7 +144,7 @@ impl Plan {
     /// # Errors
     /// A usage failure that names the flag and says what would do.
     pub(crate) fn from_args(args: &TestArgs) -> Result<Self, Failure> {
-        let cluster = ClusterPlan::from_args(&args.cluster)?;
+        let mut cluster = ClusterPlan::from_args(&args.cluster)?;
         if args.workload.workload != "queue" {
             return Err(Failure::usage(format!(
                 "there is no workload `{}`; there is queue",
@@ -150,6 +154,7 @@ impl Plan {
         let time_limit_ms = millis("--time-limit", args.workload.time_limit)?;
         let queue = queue_plan(args, time_limit_ms)?;
         let nemesis = nemesis_plan(&args.nemesis, &cluster, &queue, time_limit_ms)?;
+        cluster.own_disks = nemesis.uses(FaultKind::PowerOff);
         let brokers = cluster.brokers;
         let replication_factor = args.workload.replication_factor.unwrap_or(brokers.min(3));
         if !(1..=brokers).contains(&replication_factor) {
@@ -306,6 +311,12 @@ fn nemesis_plan(
         }
     } else if args.nemesis != ["none"] {
         plan.faults = parse_all::<FaultKind>(&args.nemesis)?;
+    }
+    let needs_namespaces = [FaultKind::PowerOff, FaultKind::Slow];
+    if cluster.backend != "namespaces"
+        && let Some(fault) = needs_namespaces.into_iter().find(|fault| plan.uses(*fault))
+    {
+        return Err(usage(format!("{fault} needs --backend namespaces")));
     }
     let nodes = (cluster.brokers + cluster.controllers) as usize;
     if let Some(shape) = plan.partitions.iter().find(|shape| shape.min_nodes() > nodes) {
@@ -465,7 +476,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_what_would_do() {
-        assert!(refused("--nemesis explode").contains("kill, stop, pause, partition, slow and none"));
+        assert!(
+            refused("--nemesis explode")
+                .contains("kill, stop, pause, partition, slow, power-off and none")
+        );
         assert!(refused("--rate 0").contains("above 0"));
         assert!(refused("--replication-factor 4").contains("with 3 brokers, from 1 to 3"));
         assert!(refused("--brokers 0").contains("from 1 to 60"));

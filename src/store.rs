@@ -126,10 +126,11 @@ impl RunDir {
     pub(crate) fn remove_data(&self) {
         let _ = fs::remove_dir_all(self.0.join("program"));
         for node in folders(&self.0).unwrap_or_default() {
+            // What stays costs disk space, nothing else.
             for part in ["data", "tmp"] {
-                // What stays costs disk space, nothing else.
                 let _ = fs::remove_dir_all(node.join(part));
             }
+            let _ = fs::remove_file(node.join("data.img"));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The cluster as the rest of the rig sees it: nodes of a system on a backend, and the network
 //! between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::backend::{Backend, BackendError, Signal, Status};
+use crate::disk::Disks;
 use crate::network::Network;
 use crate::node::{NodeName, NodeSpec, Role};
 use crate::probe::{self, View};
@@ -32,6 +33,7 @@ pub struct Cluster {
     nodes: Vec<NodeSpec>,
     network: Network,
     keys: Vec<Key>,
+    disks: Option<Disks>,
 }
 
 impl Cluster {
@@ -64,7 +66,56 @@ impl Cluster {
         }
         let by_name = nodes.iter().map(|node| (node.name, node.address)).collect();
         let network = Network::new(Arc::clone(&backend), by_name, driver);
-        Ok(Self { system, backend, nodes, network, keys })
+        Ok(Self { system, backend, nodes, network, keys, disks: None })
+    }
+
+    /// Gives every node a disk of its own, so that it can lose power. Before the first start.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where that cannot be had.
+    pub fn give_disks(&mut self, dir: &Path) -> Result<(), BackendError> {
+        if self.backend.name() != "namespaces" {
+            return Err(BackendError::Unsupported {
+                backend: self.backend.name(),
+                reason: "its nodes have no disks of their own that could lose power".to_owned(),
+                remedy: "Use the namespaces backend for that.".to_owned(),
+            });
+        }
+        self.disks = Some(Disks::create(dir, &self.nodes)?);
+        Ok(())
+    }
+
+    /// The power of `nodes` goes, at one moment: nothing reaches their disks any more, what was not
+    /// synced is gone, and so are their processes. Their exit codes.
+    pub async fn power_off(
+        &self,
+        nodes: &BTreeSet<NodeName>,
+    ) -> BTreeMap<NodeName, Result<i32, BackendError>> {
+        let Some(disks) = &self.disks else {
+            let none = |node: &NodeName| {
+                let reason = "it has no disk of its own that could lose power".to_owned();
+                (*node, Err(BackendError::State { node: *node, action: "power off", reason }))
+            };
+            return nodes.iter().map(none).collect();
+        };
+        let mut lost = BTreeMap::new();
+        for (node, cut) in disks.cut_power(nodes) {
+            let ended = async {
+                cut?;
+                let code = self.kill(node).await?;
+                disks.unmount(node).map(|()| code)
+            };
+            lost.insert(node, ended.await);
+        }
+        lost
+    }
+
+    /// Writes down what the node's disk has not got yet, where it has one of its own.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn sync(&self, node: NodeName) -> Result<(), BackendError> {
+        self.disks.as_ref().map_or(Ok(()), |disks| disks.sync(node))
     }
 
     /// Prepares every node's disk and starts every node; they need not be ready yet.
@@ -137,6 +188,9 @@ impl Cluster {
     /// [`BackendError`] naming the node.
     pub async fn start(&self, node: NodeName) -> Result<Value, BackendError> {
         let spec = self.spec(node)?;
+        if let Some(disks) = &self.disks {
+            disks.mount(node)?;
+        }
         let launch = self.system.launch(spec, &self.nodes);
         let rules = self.network.rules(node).await;
         self.backend.start(spec, &launch, &rules).await?;
@@ -208,7 +262,9 @@ impl Cluster {
             }
         }
         info!("taking the cluster down");
-        self.backend.destroy().await
+        let destroyed = self.backend.destroy().await;
+        let unmounted = self.disks.as_ref().map_or(Ok(()), Disks::unmount_all);
+        destroyed.and(unmounted)
     }
 
     fn spec(&self, node: NodeName) -> Result<&NodeSpec, BackendError> {

@@ -2,6 +2,7 @@
 
 pub mod backend;
 mod cluster;
+mod disk;
 pub mod docker;
 pub mod highwater;
 pub mod kafka;

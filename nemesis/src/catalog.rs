@@ -19,6 +19,9 @@ pub enum FaultKind {
     Partition,
     /// What a node sends limited to a rate, then free again.
     Slow,
+    /// What was not synced is gone, with the process; then start again.
+    #[serde(rename = "power-off")]
+    PowerOff,
 }
 
 /// What is told about a fault in lists.
@@ -35,7 +38,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 5] = [
+pub const CATALOG: [FaultSummary; 6] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -65,6 +68,12 @@ pub const CATALOG: [FaultSummary; 5] = [
         name: "slow",
         heal_name: "hurry",
         sentence: "Limit what leaves a node to a rate, measured before it counts (namespaces only). Healed by lifting the limit.",
+    },
+    FaultSummary {
+        kind: FaultKind::PowerOff,
+        name: "power-off",
+        heal_name: "power-on",
+        sentence: "Drop what the node's disk was not told to sync, and kill it (namespaces as root only). Healed by starting it again.",
     },
 ];
 
@@ -104,7 +113,10 @@ mod tests {
             assert_eq!(summary.name.parse(), Ok(summary.kind));
         }
         assert!(
-            "kil".parse::<FaultKind>().unwrap_err().contains("kill, stop, pause, partition, slow")
+            "kil"
+                .parse::<FaultKind>()
+                .unwrap_err()
+                .contains("kill, stop, pause, partition, slow, power-off")
         );
     }
 }

@@ -167,6 +167,11 @@ impl Conductor {
         outcomes
     }
 
+    /// Undoes the fault `id`, if it still holds.
+    pub async fn undo(&mut self, id: u64) -> Option<Outcome> {
+        self.heal(id).await
+    }
+
     /// Lifts every cut; one outcome for each fault that had made any.
     pub async fn reconnect(&mut self) -> Vec<Outcome> {
         let cuts = self.open.iter().filter(|(_, open)| open.kind == FaultKind::Partition);
@@ -303,6 +308,7 @@ fn resolve(
         FaultKind::Kill => Strike::Kill,
         FaultKind::Stop => Strike::Stop,
         FaultKind::Pause => Strike::Pause,
+        FaultKind::PowerOff => Strike::PowerOff,
         FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
         FaultKind::Partition => {
             // Schedules and scripts always name a shape; the plainest stands in where none is.

@@ -23,6 +23,14 @@ pub struct NemesisPlan {
     pub script: Vec<Step>,
 }
 
+impl NemesisPlan {
+    /// Can it come to this fault?
+    pub fn uses(&self, fault: FaultKind) -> bool {
+        let in_script = |step: &Step| matches!(&step.action, StepAction::Inject(inject) if inject.fault == fault);
+        self.faults.contains(&fault) || self.script.iter().any(in_script)
+    }
+}
+
 /// A fault as the schedule knows it, before it is known whom it means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inject {

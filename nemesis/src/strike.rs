@@ -7,7 +7,7 @@ use cluster::network::Cut;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Kill, Partition, Pause, Slow, Stop};
+use crate::faults::{Fault, Kill, Partition, Pause, PowerOff, Slow, Stop};
 
 /// What is done, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Strike {
     Pause(BTreeSet<NodeName>),
     /// What these send is limited to so many kbit a second.
     Slow(BTreeSet<NodeName>, u32),
+    /// These lose their power.
+    PowerOff(BTreeSet<NodeName>),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
 }
@@ -32,6 +34,7 @@ impl Strike {
             Self::Stop(_) => FaultKind::Stop,
             Self::Pause(_) => FaultKind::Pause,
             Self::Slow(..) => FaultKind::Slow,
+            Self::PowerOff(_) => FaultKind::PowerOff,
             Self::Cut(_) => FaultKind::Partition,
         }
     }
@@ -39,7 +42,7 @@ impl Strike {
     /// Its victims, as histories name them.
     pub(crate) fn whom(&self) -> Json {
         match self {
-            Self::Kill(nodes) | Self::Stop(nodes) | Self::Pause(nodes) => {
+            Self::Kill(nodes) | Self::Stop(nodes) | Self::Pause(nodes) | Self::PowerOff(nodes) => {
                 json!({ "nodes": nodes })
             }
             Self::Slow(nodes, kbit) => json!({ "nodes": nodes, "kbit_per_s": kbit }),
@@ -57,6 +60,7 @@ impl Strike {
             Self::Stop(nodes) => Box::new(Stop::new(nodes)),
             Self::Pause(nodes) => Box::new(Pause::new(nodes)),
             Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
+            Self::PowerOff(nodes) => Box::new(PowerOff::new(nodes)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
         }
     }

@@ -101,7 +101,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "r18-plain-assignment",
         "R18",
         "the leader's high watermark is whatever comes out",
-        &["kip-207-hw-after-election"],
+        &["kip-841-unfenced-behind"],
     ),
     case(
         "r19-no-min-isr",

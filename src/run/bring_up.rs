@@ -154,9 +154,12 @@ pub(crate) async fn bring_up(
     let system = system_of(prepared, plan, dir, seed)?;
     let keys = keys_of(topics);
     let begun = Instant::now();
-    let cluster = Cluster::create(system, backend, &plan.roles(), dir, keys.clone())
+    let mut cluster = Cluster::create(system, backend, &plan.roles(), dir, keys.clone())
         .await
         .map_err(|error| Failure::unavailable(error.to_string()))?;
+    if plan.own_disks {
+        cluster.give_disks(dir)?;
+    }
     let cluster = Arc::new(cluster);
     made(&cluster)?;
     info!(

@@ -63,11 +63,13 @@ pub(crate) struct ClusterShape {
     pub(crate) controllers: u32,
     /// Settings of every node.
     pub(crate) settings: BTreeMap<String, String>,
+    /// Those of one system only, over the others.
+    pub(crate) settings_of: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Default for ClusterShape {
     fn default() -> Self {
-        Self { brokers: 3, controllers: 1, settings: BTreeMap::new() }
+        Self { brokers: 3, controllers: 1, settings: BTreeMap::new(), settings_of: BTreeMap::new() }
     }
 }
 
@@ -133,6 +135,9 @@ pub(crate) struct Variant {
     /// Settings of every node, over the scenario's.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
+    /// Settings of one system's nodes only, over the scenario's.
+    #[serde(default)]
+    pub(crate) settings_of: BTreeMap<String, BTreeMap<String, String>>,
     /// Settings of the topics, over the scenario's.
     #[serde(default)]
     pub(crate) topic_settings: BTreeMap<String, String>,
@@ -192,6 +197,10 @@ impl Scenario {
                 let mut one = Self { variant: Vec::new(), ..self.clone() };
                 one.name = format!("{}/{}", self.name, variant.name);
                 one.cluster.settings.extend(variant.settings.clone());
+                for (system, settings) in &variant.settings_of {
+                    let own = one.cluster.settings_of.entry(system.clone()).or_default();
+                    own.extend(settings.clone());
+                }
                 one.topic.settings.extend(variant.topic_settings.clone());
                 one.expect.extend(variant.expect.clone());
                 one

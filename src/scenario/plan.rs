@@ -3,6 +3,7 @@
 use workloads::{ConsumerPlan, ProducerPlan, QueuePlan};
 
 use super::file::Scenario;
+use super::step::Step;
 use crate::cli::{BackendChoice, ScenarioArgs};
 use crate::exit::Failure;
 use crate::plan::{
@@ -22,8 +23,13 @@ impl Plan {
     pub(crate) fn of_scenario(scenario: &Scenario, args: &ScenarioArgs) -> Result<Self, Failure> {
         let (system, version) = parse_system(&args.system)?;
         let mut system_config = scenario.cluster.settings.clone();
+        system_config
+            .extend(scenario.cluster.settings_of.get(&system).cloned().unwrap_or_default());
         system_config.extend(pairs("--system-config", &args.system_config)?);
         let brokers = scenario.cluster.brokers;
+        let bad = |error: String| Failure::bad_data(format!("scenario {}: {error}", scenario.name));
+        let steps = scenario.parsed_steps().map_err(bad)?;
+        let own_disks = steps.iter().any(Step::cuts_power);
         let cluster = ClusterPlan {
             system,
             version,
@@ -38,6 +44,7 @@ impl Plan {
             kafka_home: args.kafka_home.clone(),
             kafka_image: None,
             ready_limit_ms: READY_LIMIT_MS,
+            own_disks,
         };
         let queue = QueuePlan {
             topics: scenario.topic.names.clone(),
@@ -51,9 +58,7 @@ impl Plan {
             consumer: ConsumerPlan { mode: scenario.load.consumer_mode, ..ConsumerPlan::default() },
             ..QueuePlan::default()
         };
-        let bad = |error: String| Failure::bad_data(format!("scenario {}: {error}", scenario.name));
         queue.validate().map_err(|error| bad(error.to_string()))?;
-        scenario.parsed_steps().map_err(bad)?;
         let expected = scenario.expected(&cluster.system);
         Ok(Self {
             name: format!("scenario-{}", scenario.name.replace('/', "-")),

@@ -49,6 +49,8 @@ pub(crate) struct Player<'a> {
     hand: Hand,
     load: Option<Load>,
     faults: u64,
+    /// Ids of cuts by the words in which they were made.
+    cuts_made: BTreeMap<String, u64>,
 }
 
 /// The workload that runs beside the steps.
@@ -84,6 +86,7 @@ impl<'a> Player<'a> {
             hand,
             load: None,
             faults: 0,
+            cuts_made: BTreeMap::new(),
         }
     }
 
@@ -164,28 +167,6 @@ impl<'a> Player<'a> {
                 .map_err(Unmet::because),
             Action::Load(true) => self.begin_load(),
             Action::Load(false) => self.end_load().await.map_err(Unmet::because),
-            Action::Strike(blow, who) => {
-                let nodes = self.nodes(who).await?;
-                let strike = match blow {
-                    Blow::Kill => Strike::Kill(nodes),
-                    Blow::Stop => Strike::Stop(nodes),
-                    Blow::Pause => Strike::Pause(nodes),
-                };
-                self.strike(step, strike).await
-            }
-            Action::Slow(who, kbit_per_s) => {
-                let nodes = self.nodes(who).await?;
-                self.strike(step, Strike::Slow(nodes, *kbit_per_s)).await
-            }
-            Action::Cut { from, to, both } => {
-                let cuts = self.cuts(from, to, *both).await?;
-                self.strike(step, Strike::Cut(cuts)).await
-            }
-            Action::Release(who) => {
-                let nodes = self.nodes(who).await?;
-                healed(&self.conductor.release(&nodes).await)
-            }
-            Action::Reconnect => healed(&self.conductor.reconnect().await),
             Action::Await(condition, limit) => self.wait_for(condition, *limit).await,
             Action::Expect(condition, limit) => self.owes(condition, *limit).await,
             Action::ExpectRecovery(limit) => {
@@ -196,6 +177,47 @@ impl<'a> Player<'a> {
                 self.look(value);
                 Ok(json!({ "recovered": report.is_recovered() }))
             }
+            _ => self.break_or_mend(step).await,
+        }
+    }
+
+    /// The steps that are the nemesis's.
+    async fn break_or_mend(&mut self, step: &Step) -> Result<Json, Unmet> {
+        match &step.action {
+            Action::Strike(blow, who) => {
+                let nodes = self.nodes(who).await?;
+                let strike = match blow {
+                    Blow::Kill => Strike::Kill(nodes),
+                    Blow::Stop => Strike::Stop(nodes),
+                    Blow::Pause => Strike::Pause(nodes),
+                    Blow::PowerOff => Strike::PowerOff(nodes),
+                };
+                self.strike(step, strike).await
+            }
+            Action::Sync(who) => {
+                let nodes = self.nodes(who).await?;
+                let synced = nodes.iter().try_for_each(|node| self.cluster.sync(*node));
+                synced.map(|()| Json::Null).map_err(Unmet::because)
+            }
+            Action::Slow(who, kbit_per_s) => {
+                let nodes = self.nodes(who).await?;
+                self.strike(step, Strike::Slow(nodes, *kbit_per_s)).await
+            }
+            Action::Cut { from, to, both, words } => {
+                let cuts = self.cuts(from, to, *both).await?;
+                self.cuts_made.insert(words.clone(), self.faults + 1);
+                self.strike(step, Strike::Cut(cuts)).await
+            }
+            Action::Release(who) => {
+                let nodes = self.nodes(who).await?;
+                healed(&self.conductor.release(&nodes).await)
+            }
+            Action::Reconnect(None) => healed(&self.conductor.reconnect().await),
+            Action::Reconnect(Some(words)) => match self.cuts_made.remove(words) {
+                Some(id) => healed(self.conductor.undo(id).await.as_slice()),
+                None => Err(Unmet(format!("no step above cut {words}"))),
+            },
+            other => Err(Unmet(format!("nobody knows how to do {other:?}"))),
         }
     }
 

@@ -8,10 +8,12 @@
 //! | `read t-0` | reads from the beginning to where the log ends now |
 //! | `load on`, `load off` | the workload of the scenario beside the steps |
 //! | `kill L`, `stop L`, `pause L` | the faults of these names |
+//! | `power-off L` | what their disks were not told to sync is gone, and they with it |
+//! | `sync all` | their disks get all that was written so far |
 //! | `slow F to 30kbit` | what they send is limited to that rate a second |
 //! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
-//! | `reconnect` | lifts every cut |
+//! | `reconnect`, `reconnect L from F` | lifts every cut, or the one that was made in these words |
 //! | `await CONDITION within 20s` | goes on when it holds; if it never does, nothing is shown |
 //! | `expect CONDITION within 20s` | if it does not come, that is an anomaly of the cluster |
 //! | `expect recovery within 20s` | the same of everything that a healed cluster must do |
@@ -88,6 +90,8 @@ pub(crate) enum Blow {
     Stop,
     /// SIGSTOP.
     Pause,
+    /// Loss of power.
+    PowerOff,
 }
 
 /// What a step does.
@@ -103,14 +107,16 @@ pub(crate) enum Action {
     Load(bool),
     /// Brings nodes down.
     Strike(Blow, Vec<Who>),
+    /// Syncs disks.
+    Sync(Vec<Who>),
     /// Limits what nodes send, kbit a second.
     Slow(Vec<Who>, u32),
     /// Helps nodes up.
     Release(Vec<Who>),
     /// Cuts links.
-    Cut { from: Vec<Who>, to: Vec<Who>, both: bool },
-    /// Lifts every cut.
-    Reconnect,
+    Cut { from: Vec<Who>, to: Vec<Who>, both: bool, words: String },
+    /// Lifts every cut, or the one made in these words.
+    Reconnect(Option<String>),
     /// Waits.
     Await(Condition, Duration),
     /// The cluster owes this.
@@ -126,6 +132,13 @@ pub(crate) struct Step {
     pub(crate) text: String,
     /// What it does.
     pub(crate) action: Action,
+}
+
+impl Step {
+    /// Needs nodes with disks of their own.
+    pub(crate) fn cuts_power(&self) -> bool {
+        matches!(self.action, Action::Strike(Blow::PowerOff, _))
+    }
 }
 
 impl fmt::Display for Step {
@@ -197,6 +210,8 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["kill", rest @ ..] => Action::Strike(Blow::Kill, nodes(rest)?),
         ["stop", rest @ ..] => Action::Strike(Blow::Stop, nodes(rest)?),
         ["pause", rest @ ..] => Action::Strike(Blow::Pause, nodes(rest)?),
+        ["power-off", rest @ ..] => Action::Strike(Blow::PowerOff, nodes(rest)?),
+        ["sync", rest @ ..] => Action::Sync(nodes(rest)?),
         ["start" | "resume" | "hurry", rest @ ..] => Action::Release(nodes(rest)?),
         ["slow", who @ .., "to", rate] => {
             let kbit = rate.strip_suffix("kbit").and_then(|digits| digits.parse().ok());
@@ -205,11 +220,12 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         }
         ["cut", rest @ ..] => cut(rest, true)?,
         ["cut-one-way", rest @ ..] => cut(rest, false)?,
-        ["reconnect"] => Action::Reconnect,
+        ["reconnect"] => Action::Reconnect(None),
+        ["reconnect", rest @ ..] => Action::Reconnect(Some(rest.join(" "))),
         [verb, ..] => {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
-                 load off, kill, stop, pause, slow, start, resume, hurry, cut, cut-one-way, reconnect, await \
+                 load off, kill, stop, pause, power-off, sync, slow, start, resume, hurry, cut, cut-one-way, reconnect, await \
                  and expect"
             ));
         }
@@ -232,7 +248,7 @@ fn send(words: &[&str], limit: Duration, must: bool) -> Result<Action, String> {
 fn cut(words: &[&str], both: bool) -> Result<Action, String> {
     let at = words.iter().position(|word| *word == "from").ok_or("expected `NODES from NODES`")?;
     let (from, to) = (ends(&words[..at])?, ends(&words[at + 1..])?);
-    Ok(Action::Cut { from, to, both })
+    Ok(Action::Cut { from, to, both, words: words.join(" ") })
 }
 
 fn condition(words: &[&str]) -> Result<Condition, String> {
@@ -355,7 +371,12 @@ mod tests {
         );
         assert_eq!(
             action("cut L from controllers, clients"),
-            Action::Cut { from: named("L"), to: vec![Who::Controllers, Who::Clients], both: true }
+            Action::Cut {
+                from: named("L"),
+                to: vec![Who::Controllers, Who::Clients],
+                both: true,
+                words: "L from controllers , clients".to_owned()
+            }
         );
     }
 

@@ -71,6 +71,11 @@ const COMMAND_LINES: &[Case] = &[
         65,
         &["/nowhere/history.jsonl", "no such file"],
     ),
+    ("no_such_scenario", "scenario run nothing", 64, &["no scenario `nothing`", "acks-1-loss"]),
+    ("no_such_scenario_file", "scenario run nowhere.toml", 65, &["nowhere.toml", "No such file"]),
+    ("bugs_in_a_release", "prove", 64, &["no seeded bugs", "--features seeded-bugs"]),
+    ("no_such_bug", "prove --bugs r99-none", 64, &["no such bug", "r10-assume-success"]),
+    ("power_off_on_docker", "test --backend docker --nemesis power-off", 64, &["namespaces"]),
     ("no_such_run", "show nothing-of-that-name", 65, &["nothing-of-that-name", "highwater runs"]),
 ];
 

@@ -20,6 +20,7 @@ mod kafka_tools;
 mod loopback;
 mod needs;
 mod runs;
+mod scenarios;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -80,6 +81,20 @@ fn main() {
     }));
     trials.push(needs::trial("by_hand::kafka", &[Kafka, Namespaces], || {
         by_hand::up_status_exec_down("kafka", "namespaces");
+    }));
+    trials.push(needs::trial(
+        "scenarios::power_loss_drops_exactly_what_was_not_synced",
+        &[Namespaces, Root],
+        scenarios::power_loss_drops_exactly_what_was_not_synced,
+    ));
+    trials.push(needs::trial("scenarios::highwater", &[Namespaces, Root], || {
+        let names = ["acks-1-loss", "dirty-read", "kip-966-last-replica-standing", "lost-answers"];
+        scenarios::come_out_as_expected("highwater", &names);
+        scenarios::come_out_as_expected("highwater", &["slow-catch-up", "unclean-election-on"]);
+    }));
+    trials.push(needs::trial("scenarios::kafka", &[Kafka, Namespaces, Root], || {
+        let names = ["acks-1-loss", "kip-966-last-replica-standing/elr-off"];
+        scenarios::come_out_as_expected("kafka", &names);
     }));
     trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
     trials.push(needs::trial("clients::compaction", &[Kcat, Namespaces], clients::compaction));

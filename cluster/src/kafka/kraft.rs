@@ -20,6 +20,9 @@ pub(super) const JVM: [&str; 3] =
 /// What a node's log says and where, the same for all.
 pub(super) const LOG_CONFIG: &str = include_str!("../../../docker/kafka/log4j2.properties");
 
+/// The in-repo broker's name for KIP-966, by which it can be switched off in both systems.
+const ELR: &str = "eligible.leader.replicas.enable";
+
 /// Apache Kafka of one distribution, with the cluster's choices.
 #[derive(Clone, Debug)]
 pub struct Kafka {
@@ -64,7 +67,9 @@ impl System for Kafka {
     }
 
     fn settings(&self, node: &NodeSpec, all: &[NodeSpec]) -> BTreeMap<String, String> {
-        settings(node, all, &self.options)
+        let mut settings = settings(node, all, &self.options);
+        settings.remove(ELR);
+        settings
     }
 
     fn write_config(&self, node: &NodeSpec, all: &[NodeSpec]) -> Result<(), SystemError> {
@@ -79,7 +84,11 @@ impl System for Kafka {
 
     fn prepare(&self, node: &NodeSpec, _all: &[NodeSpec]) -> Vec<Launch> {
         let config = config_file(node).display().to_string();
-        let arguments = ["format", "-t", &self.cluster_id, "-c", &config];
+        let mut arguments = vec!["format", "-t", &self.cluster_id, "-c", &config];
+        // A feature of the cluster, given to it when it is made; no setting of a node's.
+        if self.options.overrides.get(ELR).is_some_and(|on| on == "false") {
+            arguments.extend(["--feature", "eligible.leader.replicas.version=0"]);
+        }
         let flags = [JVM.as_slice(), &["-Xmx128m"]].concat();
         vec![self.java(node, &flags, "kafka.tools.StorageTool", &arguments)]
     }

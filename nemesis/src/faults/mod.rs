@@ -6,6 +6,7 @@
 mod kill;
 mod partition;
 mod pause;
+mod power_off;
 mod slow;
 mod stop;
 
@@ -19,6 +20,7 @@ use serde_json::Value;
 pub(crate) use kill::Kill;
 pub(crate) use partition::Partition;
 pub(crate) use pause::Pause;
+pub(crate) use power_off::PowerOff;
 pub(crate) use slow::Slow;
 pub(crate) use stop::Stop;
 
