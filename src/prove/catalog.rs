@@ -36,7 +36,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "r3-accept-mismatch",
         "R3",
         "a replica in another life than the metadata knows is eligible",
-        &[],
+        &["kip-903-stale-broker-epoch"],
     ),
     case("r4-no-epoch-clause", "R4", "the start of the leader's epoch need not be reached", &[]),
     case(
@@ -172,7 +172,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "r36-no-eligibility",
         "R36",
         "the controller takes anyone into an ISR",
-        &["kip-841-fenced-replica"],
+        &["kip-903-stale-broker-epoch"],
     ),
     case(
         "ack-before-replication",

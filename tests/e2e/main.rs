@@ -88,12 +88,11 @@ fn main() {
         scenarios::power_loss_drops_exactly_what_was_not_synced,
     ));
     trials.push(needs::trial("scenarios::highwater", &[Namespaces, Root], || {
-        let names = ["acks-1-loss", "dirty-read", "kip-966-last-replica-standing", "lost-answers"];
+        let names = ["kip-966-last-replica-standing", "lost-answers", "slow-catch-up"];
         scenarios::come_out_as_expected("highwater", &names);
-        scenarios::come_out_as_expected("highwater", &["slow-catch-up", "unclean-election-on"]);
     }));
     trials.push(needs::trial("scenarios::kafka", &[Kafka, Namespaces, Root], || {
-        let names = ["acks-1-loss", "kip-966-last-replica-standing/elr-off"];
+        let names = ["kip-966-last-replica-standing/elr-off"];
         scenarios::come_out_as_expected("kafka", &names);
     }));
     trials.push(needs::trial("clients::kcat", &[Kcat, Namespaces], clients::kcat));
