@@ -49,10 +49,21 @@ fn holds(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &Seen<'_>) -> 
         Condition::Answer(_) => {
             nodes.iter().all(|node| seen.view.answers.get(node).is_some_and(Result::is_ok))
         }
+        Condition::Alive(_) => {
+            let known = registered(seen);
+            known.clone().next().is_some()
+                && known.clone().all(|brokers| brokers.is_superset(nodes))
+        }
+        Condition::Gone(_) => registered(seen).any(|brokers| brokers.is_disjoint(nodes)),
         Condition::Reached(mark, key, _, offset) => nodes
             .iter()
             .all(|node| reached(seen, *node, key, *mark).is_some_and(|at| at >= *offset)),
     }
+}
+
+/// The brokers that each broker that answers holds for alive.
+fn registered<'a>(seen: &Seen<'a>) -> impl Iterator<Item = &'a BTreeSet<NodeName>> + Clone {
+    seen.view.answers.values().filter_map(|answer| Some(&answer.as_ref().ok()?.brokers))
 }
 
 /// The key as seen.
@@ -85,6 +96,14 @@ fn found(condition: &Condition, seen: &Seen<'_>) -> String {
             let names: Vec<String> = silent.map(|(node, _)| node.to_string()).collect();
             format!("{} do not answer", names.join(","))
         }
+        Condition::Alive(_) | Condition::Gone(_) => {
+            let told = seen.view.answers.iter().filter_map(|(node, answer)| {
+                let brokers = &answer.as_ref().ok()?.brokers;
+                let names: Vec<String> = brokers.iter().map(ToString::to_string).collect();
+                Some(format!("{node} holds {} for alive", names.join(",")))
+            });
+            told.collect::<Vec<_>>().join("; ")
+        }
         Condition::Reached(..) => {
             let told = seen.marks.iter().map(|((node, key), marks)| {
                 format!("{key} on {node} ends at {}, hw {}", marks.log_end, marks.high_watermark)
@@ -110,7 +129,7 @@ pub(super) fn owed(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &See
             let told = told.map(|marks| marks.high_watermark);
             json!({ "stuck-hw": { key.as_str(): { "high_watermark": told, "log_end": offset } } })
         }
-        Condition::Answer(_) => json!({}),
+        Condition::Answer(_) | Condition::Alive(_) | Condition::Gone(_) => json!({}),
     }
 }
 

@@ -310,6 +310,8 @@ impl<'a> Player<'a> {
             | Condition::IsrHas(_, who)
             | Condition::IsrLacks(_, who)
             | Condition::Answer(who)
+            | Condition::Alive(who)
+            | Condition::Gone(who)
             | Condition::Reached(_, _, who, _) => who,
         };
         let nodes = self.nodes(who).await?;

@@ -68,6 +68,10 @@ pub(crate) enum Condition {
     IsrLacks(Key, Vec<Who>),
     /// These answer.
     Answer(Vec<Who>),
+    /// Every broker that answers holds these for alive.
+    Alive(Vec<Who>),
+    /// Some broker that answers knows that these are not alive.
+    Gone(Vec<Who>),
     /// The replicas of the key on these nodes have come that far.
     Reached(Mark, Key, Vec<Who>, i64),
 }
@@ -192,7 +196,10 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["await", rest @ ..] => Action::Await(condition(rest)?, timed),
         ["expect", "recovery"] => Action::ExpectRecovery(timed),
         ["expect", rest @ ..] => match condition(rest)? {
-            Condition::Answer(_) | Condition::Reached(Mark::LogEnd, ..) => {
+            Condition::Answer(_)
+            | Condition::Alive(_)
+            | Condition::Gone(_)
+            | Condition::Reached(Mark::LogEnd, ..) => {
                 return Err("no anomaly has a name for that; use await".into());
             }
             owed => Action::Expect(owed, timed),
@@ -266,12 +273,14 @@ fn condition(words: &[&str]) -> Result<Condition, String> {
             let offset = offset.parse().map_err(|_| format!("`{offset}` is not an offset"))?;
             Condition::Reached(mark, key_of(key)?, nodes(on)?, offset)
         }
+        [rest @ .., "are" | "is", "alive"] => Condition::Alive(nodes(rest)?),
+        [rest @ .., "are" | "is", "gone"] => Condition::Gone(nodes(rest)?),
         [rest @ .., "answer" | "answers"] => Condition::Answer(nodes(rest)?),
         _ => {
             return Err(
                 "expected `leader of KEY is [not] NODES`, `leader of KEY is none`, `isr of \
                         KEY is|has|lacks NODES`, `end|hw of KEY on NODES reaches OFFSET` or \
-                        `NODES answer`"
+                        `NODES answer`, `NODES are alive`, `NODES are gone`"
                     .into(),
             );
         }
