@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use cluster::{Cluster, NodeName};
+use cluster::{BackendError, Cluster, NodeName};
 use serde_json::json;
 
 use super::{Fault, Outcome, Parts};
@@ -32,7 +32,13 @@ impl Fault for Slow {
         let mut parts = Parts::default();
         for node in &self.nodes {
             match cluster.network().limit(*node, self.kbit_per_s).await {
-                Err(error) => drop(parts.problems.insert(node.to_string(), error.to_string())),
+                Err(error) => {
+                    // What could not be measured may be slow all the same, and must be healed.
+                    if !matches!(error, BackendError::Unsupported { .. }) {
+                        self.struck.insert(*node);
+                    }
+                    parts.problems.insert(node.to_string(), error.to_string());
+                }
                 Ok(measured) => {
                     self.struck.insert(*node);
                     let told = match measured {
