@@ -122,10 +122,7 @@ impl ClusterPlan {
         Ok(Self {
             system,
             version,
-            backend: match args.backend {
-                BackendChoice::Namespaces => "namespaces".into(),
-                BackendChoice::Docker => "docker".into(),
-            },
+            backend: args.backend.name().into(),
             brokers: args.brokers,
             controllers: args.controllers,
             system_config: pairs("--system-config", &args.system_config)?,

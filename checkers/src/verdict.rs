@@ -91,6 +91,19 @@ pub struct Verdict {
     pub stats: Stats,
 }
 
+impl Verdict {
+    /// Names of the anomalies that must not be.
+    pub fn broken(&self) -> impl Iterator<Item = &str> {
+        let bad = self.anomalies.iter().filter(|(_, found)| found.valid == Validity::False);
+        bad.map(|(name, _)| name.as_str())
+    }
+
+    /// Why it is unknown, a sentence each, of all checkers.
+    pub fn reasons(&self) -> Vec<String> {
+        self.checkers.values().flat_map(|report| report.reasons.iter().cloned()).collect()
+    }
+}
+
 /// All that was found of one anomaly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Anomaly {

@@ -81,9 +81,7 @@ impl Hand {
         acks: Acks,
         limit: Duration,
     ) -> Result<Sent, ClientError> {
-        let index =
-            key.split().and_then(|(topic, partition)| self.setting.keys.index(topic, partition));
-        let Some(index) = index else {
+        let Some(index) = self.setting.keys.index_of(key) else {
             let refused = vec![format!("unknown-key: `{key}` is not a key of this run"); count];
             return Ok(Sent { refused, ..Sent::default() });
         };

@@ -146,10 +146,7 @@ fn write(
 impl Closer<'_> {
     fn take_on(&mut self, keys: &[Key]) {
         for key in keys {
-            let index = key
-                .split()
-                .and_then(|(topic, partition)| self.setting.keys.index(topic, partition));
-            if let Some(index) = index {
+            if let Some(index) = self.setting.keys.index_of(key) {
                 let pending = Pending {
                     in_flight: false,
                     not_before: Instant::now(),

@@ -45,6 +45,11 @@ impl KeyTable {
         self.by_topic.get(topic)?.get(&partition).copied()
     }
 
+    /// The index of a key of the run.
+    pub(crate) fn index_of(&self, key: &Key) -> Option<usize> {
+        key.split().and_then(|(topic, partition)| self.index(topic, partition))
+    }
+
     /// The key of a partition, also of one that the run does not use.
     pub(crate) fn key(&self, topic: &str, partition: i32) -> Key {
         self.index(topic, partition)

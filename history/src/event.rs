@@ -280,6 +280,11 @@ impl Draft {
         }
     }
 
+    /// What the nemesis or the observer has to tell under the name `function`.
+    pub fn note(process: Process, function: &str, told: serde_json::Value) -> Self {
+        Self::new(process, Kind::Info, Function::from(function), Value::Json(told))
+    }
+
     /// The same event with the reason why it failed or is unknown.
     #[must_use]
     pub fn with_error(mut self, error: impl Into<String>) -> Self {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::{Cluster, NodeName};
-use history::{Draft, Function, Kind, Process, Record, Value};
+use history::{Draft, Process, Record};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value as Json, json};
@@ -167,11 +167,6 @@ impl Conductor {
         outcomes
     }
 
-    /// Undoes the fault `id`, if it still holds.
-    pub async fn undo(&mut self, id: u64) -> Option<Outcome> {
-        self.heal(id).await
-    }
-
     /// Lifts every cut; one outcome for each fault that had made any.
     pub async fn reconnect(&mut self) -> Vec<Outcome> {
         let cuts = self.open.iter().filter(|(_, open)| open.kind == FaultKind::Partition);
@@ -225,7 +220,8 @@ impl Conductor {
         outcome
     }
 
-    async fn heal(&mut self, id: u64) -> Option<Outcome> {
+    /// Undoes the fault `id`, if it still holds.
+    pub async fn heal(&mut self, id: u64) -> Option<Outcome> {
         self.heal_in_part(id, &BTreeSet::new()).await
     }
 
@@ -289,12 +285,7 @@ impl Conductor {
 
     fn note(&self, name: &str, value: Json) {
         info!(target: "nemesis", "{name} {value}");
-        self.recorder.record(Draft::new(
-            Process::Nemesis,
-            Kind::Info,
-            Function::from(name),
-            Value::Json(value),
-        ));
+        self.recorder.record(Draft::note(Process::Nemesis, name, value));
     }
 }
 

@@ -76,6 +76,16 @@ pub(crate) enum BackendChoice {
     Docker,
 }
 
+impl BackendChoice {
+    /// Its name in plans.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Docker => "docker",
+        }
+    }
+}
+
 /// What is under test and where it lives.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cluster")]

@@ -71,7 +71,7 @@ fn start(args: &ScenarioArgs) -> Result<Exit, Failure> {
     let in_namespaces = args.backend == BackendChoice::Namespaces;
     if in_namespaces && !sandbox::is_inside() {
         // What must be fetched is fetched out here; in there is no network.
-        for plan in plans.iter().take(1) {
+        if let Some(plan) = plans.first() {
             prepare(&plan.cluster)?;
         }
         return super::in_sandbox();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use checkers::{Validity, Verdict};
+use checkers::Verdict;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -66,6 +66,17 @@ pub(super) enum Found {
     Anomalies(Vec<String>),
     /// No verdict, or not enough to judge, and why.
     Nothing(String),
+}
+
+impl Found {
+    /// In words.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Clean => "nothing".to_owned(),
+            Self::Anomalies(names) => names.join(", "),
+            Self::Nothing(why) => format!("no verdict: {why}"),
+        }
+    }
 }
 
 /// A run that has ended.
@@ -129,8 +140,7 @@ fn judge(dir: &Path, code: Option<i32>, black_box_only: bool) -> Result<Found, F
     if !found.is_empty() {
         return Ok(Found::Anomalies(found));
     }
-    let reasons = verdict.checkers.values().flat_map(|report| &report.reasons);
-    let reasons: Vec<&str> = reasons.map(String::as_str).collect();
+    let reasons = verdict.reasons();
     Ok(Found::Nothing(if reasons.is_empty() {
         "only the observer saw anything".to_owned()
     } else {
@@ -140,11 +150,8 @@ fn judge(dir: &Path, code: Option<i32>, black_box_only: bool) -> Result<Found, F
 
 /// Those that must not be, the clients' first.
 fn anomalies(verdict: &Verdict, black_box_only: bool) -> Vec<String> {
-    let bad = verdict.anomalies.iter().filter(|(_, found)| found.valid == Validity::False);
-    let mut names: Vec<String> = bad
-        .map(|(name, _)| name.clone())
-        .filter(|name| !(black_box_only && is_gray_box(name)))
-        .collect();
+    let counts = |name: &&str| !(black_box_only && is_gray_box(name));
+    let mut names: Vec<String> = verdict.broken().filter(counts).map(str::to_owned).collect();
     names.sort_by_key(|name| is_gray_box(name));
     names
 }
@@ -160,7 +167,7 @@ fn slug(course: &Course) -> String {
 
 #[cfg(test)]
 mod tests {
-    use checkers::Anomaly;
+    use checkers::{Anomaly, Validity};
 
     use super::*;
 

@@ -91,11 +91,7 @@ async fn trial(place: &Place, case: &Case, settings: &Settings) -> Result<Line, 
             course: course.clone(),
             seed,
             took_ms: millis(took),
-            found: match &found {
-                Found::Clean => "nothing".to_owned(),
-                Found::Anomalies(names) => names.join(", "),
-                Found::Nothing(why) => format!("no verdict: {why}"),
-            },
+            found: found.words(),
             run,
         });
         if let Found::Anomalies(anomalies) = found {
@@ -118,11 +114,7 @@ async fn control(
 ) -> Result<Control, Failure> {
     let Ended { found, run, .. } = attempt(place, case, None, course, seed, CONTROL_LIMIT).await?;
     info!("{}: control, {} with seed {seed}: {found:?}", case.bug, course.words());
-    Ok(match found {
-        Found::Clean => Control { clean: true, found: "nothing".to_owned(), run },
-        Found::Anomalies(names) => Control { clean: false, found: names.join(", "), run },
-        Found::Nothing(why) => Control { clean: false, found: format!("no verdict: {why}"), run },
-    })
+    Ok(Control { clean: found == Found::Clean, found: found.words(), run })
 }
 
 fn millis(duration: Duration) -> u64 {

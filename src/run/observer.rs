@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::NodeSpec;
 use cluster::probe::{ProbeError, Replica, replicas, replicas_by_protocol};
-use history::{Draft, Function, Key, Kind, PROBE, ProbeValue, Process, Record, Value};
+use history::{Draft, Key, PROBE, ProbeValue, Process, Record};
 use rand::RngExt as _;
 use reqwest::Client;
 use serde_json::json;
@@ -71,12 +71,7 @@ impl Observer {
                 Ok(found) => {
                     for replica in found {
                         let seen = json!(value(&self.node, asked_ns, replica));
-                        recorder.record(Draft::new(
-                            Process::Observer,
-                            Kind::Info,
-                            Function::from(PROBE),
-                            Value::Json(seen),
-                        ));
+                        recorder.record(Draft::note(Process::Observer, PROBE, seen));
                     }
                 }
                 Err(error) => debug!("{} was not observed: {error}", self.node.name),

@@ -19,7 +19,7 @@ use cluster::Cluster;
 use cluster::docker::Lifetime;
 use cluster::probe::{self, TopicSpec, await_recovery};
 use futures_util::future::join_all;
-use history::{Draft, Function, Key, Kind, Process, Record, Value};
+use history::{Draft, Key, Process, Record};
 use nemesis::{ActiveFaults, Conductor};
 use serde_json::json;
 use tokio::sync::{OnceCell, watch};
@@ -263,12 +263,7 @@ impl Run<'_> {
                 json!(report)
             );
         }
-        self.recorder.record(Draft::new(
-            Process::Observer,
-            Kind::Info,
-            Function::from("recovery"),
-            Value::Json(json!(report)),
-        ));
+        self.recorder.record(Draft::note(Process::Observer, "recovery", json!(report)));
     }
 
     async fn read_back(&self, clients: &QueueClients, keys: &[Key]) -> Result<(), Failure> {

@@ -21,18 +21,10 @@ pub(crate) enum Outcome {
 
 /// Compares.
 pub(crate) fn compare(expected: &Expectation, verdict: &Verdict) -> Outcome {
-    let found: Vec<&str> = verdict
-        .anomalies
-        .iter()
-        .filter(|(_, anomaly)| anomaly.valid == Validity::False)
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let found: Vec<&str> = verdict.broken().collect();
     match (expected, verdict.valid) {
         (Expectation::Unsupported(why), _) => Outcome::Unsupported(why.clone()),
-        (_, Validity::Unknown) => {
-            let reasons = verdict.checkers.values().flat_map(|report| report.reasons.iter());
-            Outcome::Unknown(reasons.cloned().collect::<Vec<_>>().join("; "))
-        }
+        (_, Validity::Unknown) => Outcome::Unknown(verdict.reasons().join("; ")),
         (Expectation::Valid, Validity::True) => Outcome::AsExpected,
         (Expectation::Valid, Validity::False) => {
             Outcome::Otherwise(format!("expected to be valid, found {}", found.join(", ")))

@@ -4,7 +4,7 @@ use workloads::{ConsumerPlan, ProducerPlan, QueuePlan};
 
 use super::file::Scenario;
 use super::step::Step;
-use crate::cli::{BackendChoice, ScenarioArgs};
+use crate::cli::ScenarioArgs;
 use crate::exit::Failure;
 use crate::plan::{
     ClusterPlan, Plan, ScenarioPlan, fresh_seed, millis, millis_or_zero, pairs, parse_system,
@@ -33,10 +33,7 @@ impl Plan {
         let cluster = ClusterPlan {
             system,
             version,
-            backend: match args.backend {
-                BackendChoice::Namespaces => "namespaces".into(),
-                BackendChoice::Docker => "docker".into(),
-            },
+            backend: args.backend.name().into(),
             brokers,
             controllers: scenario.cluster.controllers,
             system_config,

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use client::{ClientError, Hand, QueueClients, QueueSummary, Stop};
+use client::{ClientError, Hand, QueueClients, QueueSummary, Sent, Stop};
 use cluster::network::{Cut, Endpoint};
 use cluster::probe::{View, await_recovery, replicas_by_protocol};
 use cluster::{Cluster, NodeName};
 use futures_util::future::join_all;
-use history::{Draft, Function, Key, Kind, Process, Record, Value};
+use history::{Draft, Key, Process, Record};
 use nemesis::faults::{Outcome, Status};
 use nemesis::{Conductor, Strike};
 use serde_json::{Value as Json, json};
@@ -129,12 +129,7 @@ impl<'a> Player<'a> {
         value["number"] = json!(number);
         value["step"] = json!(step.text);
         info!(target: "scenario", "step {value}");
-        self.recorder.record(Draft::new(
-            Process::Nemesis,
-            Kind::Info,
-            Function::from("step"),
-            Value::Json(value),
-        ));
+        self.recorder.record(Draft::note(Process::Nemesis, "step", value));
     }
 
     async fn step(&mut self, step: &Step) -> Result<Json, Unmet> {
@@ -147,17 +142,7 @@ impl<'a> Player<'a> {
             }
             Action::Send { count, key, acks, limit, must } => {
                 let sent = self.hand.send(key, *count, *acks, *limit).await;
-                let sent = sent.map_err(Unmet::because)?;
-                let mut told = json!({
-                    "acknowledged": sent.acknowledged, "unanswered": sent.unanswered
-                });
-                if !sent.refused.is_empty() {
-                    told["refused"] = json!(sent.refused);
-                }
-                if *must && sent.acknowledged < *count {
-                    return Err(Unmet::because(told));
-                }
-                Ok(told)
+                told_of(&sent.map_err(Unmet::because)?, must.then_some(*count))
             }
             Action::Read(key) => self
                 .clients
@@ -169,21 +154,7 @@ impl<'a> Player<'a> {
             Action::Load(false) => self.end_load().await.map_err(Unmet::because),
             Action::Await(condition, limit) => self.wait_for(condition, *limit).await,
             Action::Expect(condition, limit) => self.owes(condition, *limit).await,
-            Action::ExpectRecovery(limit) => {
-                let (nodes, keys) = (self.cluster.nodes(), self.cluster.keys());
-                let report = await_recovery(nodes, keys, *limit).await;
-                let mut value = json!(report);
-                value["expected"] = json!(true);
-                self.look(value);
-                Ok(json!({ "recovered": report.is_recovered() }))
-            }
-            _ => self.break_or_mend(step).await,
-        }
-    }
-
-    /// The steps that are the nemesis's.
-    async fn break_or_mend(&mut self, step: &Step) -> Result<Json, Unmet> {
-        match &step.action {
+            Action::ExpectRecovery(limit) => Ok(self.owes_recovery(*limit).await),
             Action::Strike(blow, who) => {
                 let nodes = self.nodes(who).await?;
                 let strike = match blow {
@@ -205,8 +176,9 @@ impl<'a> Player<'a> {
             }
             Action::Cut { from, to, both, words } => {
                 let cuts = self.cuts(from, to, *both).await?;
-                self.cuts_made.insert(words.clone(), self.faults + 1);
-                self.strike(step, Strike::Cut(cuts)).await
+                let done = self.strike(step, Strike::Cut(cuts)).await;
+                self.cuts_made.insert(words.clone(), self.faults);
+                done
             }
             Action::Release(who) => {
                 let nodes = self.nodes(who).await?;
@@ -214,21 +186,15 @@ impl<'a> Player<'a> {
             }
             Action::Reconnect(None) => healed(&self.conductor.reconnect().await),
             Action::Reconnect(Some(words)) => match self.cuts_made.remove(words) {
-                Some(id) => healed(self.conductor.undo(id).await.as_slice()),
+                Some(id) => healed(self.conductor.heal(id).await.as_slice()),
                 None => Err(Unmet(format!("no step above cut {words}"))),
             },
-            other => Err(Unmet(format!("nobody knows how to do {other:?}"))),
         }
     }
 
     /// Records what a look at the cluster showed, for the checkers.
     fn look(&self, value: Json) {
-        self.recorder.record(Draft::new(
-            Process::Observer,
-            Kind::Info,
-            Function::from("recovery"),
-            Value::Json(value),
-        ));
+        self.recorder.record(Draft::note(Process::Observer, "recovery", value));
     }
 
     fn name(&mut self, names: &[String], nodes: BTreeSet<NodeName>) -> Result<(), Unmet> {
@@ -275,6 +241,14 @@ impl<'a> Player<'a> {
         let outcome = self.conductor.strike(self.faults, &step.text, strike).await;
         let whole = outcome.status == Status::Installed && outcome.problems.is_empty();
         if whole { Ok(Json::Null) } else { Err(Unmet::because(json!(outcome))) }
+    }
+
+    async fn owes_recovery(&self, limit: Duration) -> Json {
+        let report = await_recovery(self.cluster.nodes(), self.cluster.keys(), limit).await;
+        let mut value = json!(report);
+        value["expected"] = json!(true);
+        self.look(value);
+        json!({ "recovered": report.is_recovered() })
     }
 
     async fn wait_for(&self, condition: &Condition, limit: Duration) -> Result<Json, Unmet> {
@@ -416,6 +390,18 @@ impl<'a> Player<'a> {
         let clients = who.contains(&Who::Clients).then_some(Endpoint::Clients);
         Ok(nodes.into_iter().map(Endpoint::Node).chain(clients).collect())
     }
+}
+
+/// What became of sends; with `wanted`, so many must have been acknowledged.
+fn told_of(sent: &Sent, wanted: Option<usize>) -> Result<Json, Unmet> {
+    let mut told = json!({ "acknowledged": sent.acknowledged, "unanswered": sent.unanswered });
+    if !sent.refused.is_empty() {
+        told["refused"] = json!(sent.refused);
+    }
+    if wanted.is_some_and(|wanted| sent.acknowledged < wanted) {
+        return Err(Unmet::because(told));
+    }
+    Ok(told)
 }
 
 /// Something must have been healed, and all of it.

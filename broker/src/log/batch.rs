@@ -193,11 +193,8 @@ pub fn stamp(bytes: &mut [u8], now_ms: i64) {
     if let Some(field) = bytes.get_mut(35..43) {
         field.copy_from_slice(&now_ms.to_be_bytes());
     }
-    if let Some(covered) = bytes.get(CRC_COVERS_FROM..batch.bytes) {
-        let crc = crc32c::crc32c(covered);
-        if let Some(field) = bytes.get_mut(17..21) {
-            field.copy_from_slice(&crc.to_be_bytes());
-        }
+    if let Some(whole) = bytes.get_mut(..batch.bytes) {
+        checksum(whole);
     }
 }
 
