@@ -100,6 +100,9 @@ impl<'a> Wanted<'a> {
             effective_number(world.image, world.defaults, None, topic, "min.insync.replicas");
         let min_isr = usize::try_from(min_isr).unwrap_or(1).min(replicas.len());
         let (mut elr, mut last_known) = self.elr(&isr, min_isr, with_elr);
+        // Whoever holds no replica any more is neither waited for nor elected.
+        elr.retain(|id| replicas.contains(id));
+        last_known.retain(|id| replicas.contains(id));
         let elected = self.elect(world, election, &replicas, &isr, (&elr, &last_known));
         let mut recovery = self.recovery.unwrap_or(state.recovery);
         if let Some(Elected { id, how }) = elected {

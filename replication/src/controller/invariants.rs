@@ -100,6 +100,9 @@ fn holds(image: &Image, state: &PartitionState, with_elr: bool) {
         );
         assert!(!state.elr.contains(member), "ISR and ELR are apart: {state:?}");
     }
+    for waited_for in state.elr.iter().chain(&state.last_known_elr) {
+        assert!(state.replicas.contains(waited_for), "{waited_for} has a replica: {state:?}");
+    }
     if let Some(leader) = state.leader {
         assert!(state.isr.contains(&leader), "the leader is in the ISR: {state:?}");
         assert!(image.is_active(leader), "the leader is active: {state:?}");

@@ -47,18 +47,22 @@ pub fn reassign(
     Ok(wanted.record(world))
 }
 
-/// Would the partition lose everyone who surely holds what is committed?
+/// Would the partition lose everyone who surely holds what is committed, or, where nobody does, the
+/// last leader, who most likely does?
 ///
 /// # Errors
 /// `INVALID_REPLICA_ASSIGNMENT`.
 fn keeps_a_member(state: &PartitionState, replicas: &[NodeId]) -> Result<(), ControllerError> {
-    let trusted = state.isr.iter().chain(&state.elr);
-    if trusted.clone().count() == 0 || trusted.into_iter().any(|id| replicas.contains(id)) {
+    let mut trusted: Vec<NodeId> = state.isr.iter().chain(&state.elr).copied().collect();
+    if trusted.is_empty() {
+        trusted.clone_from(&state.last_known_elr);
+    }
+    if trusted.is_empty() || trusted.iter().any(|id| replicas.contains(id)) {
         return Ok(());
     }
     Err(ControllerError::new(
         ErrorKind::InvalidReplicaAssignment,
-        format!("{replicas:?}: none of them is in the ISR {:?}", state.isr),
+        format!("{replicas:?}: none of them surely holds what is committed, as {trusted:?} do"),
     ))
 }
 
@@ -150,6 +154,21 @@ mod tests {
         assert_eq!(cluster.partition("t", 0).replicas, ids(&[1, 2]));
         let error = reassign(cluster.world(), id, None).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NoReassignmentInProgress);
+    }
+
+    #[test]
+    fn the_last_known_leader_is_not_reassigned_away() {
+        let mut cluster = Cluster::of(2).with_elr().with_topic("t", &[&[2]]);
+        cluster.set("t", "unclean.leader.election.enable", "true");
+        begin(&mut cluster, &[1]);
+        cluster.reborn(2);
+        assert_eq!(cluster.partition("t", 0).leader, Some(NodeId(1)));
+        cluster.reborn(1);
+        let state = cluster.partition("t", 0);
+        assert_eq!((state.isr.len(), state.elr.len()), (0, 0));
+        assert_eq!(state.last_known_elr, ids(&[1]));
+        let error = reassign(cluster.world(), cluster.id("t", 0), None).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::InvalidReplicaAssignment);
     }
 
     #[test]
