@@ -119,19 +119,19 @@ pub(crate) const CATALOG: &[Case] = &[
         "r21-record-on-append",
         "R21",
         "a new leader's epoch is noted with its first record only",
-        &["zombie-leader"],
+        &["kip-279-fast-failover"],
     ),
     case(
         "r22-offset-without-epoch",
         "R22",
         "the answer is an offset, not the epoch that ends there",
-        &[],
+        &["kip-279-fast-failover"],
     ),
     case(
         "r23-ignore-own-end",
         "R23",
         "the follower does not look where the epoch ends in its own log",
-        &[],
+        &["kip-279-fast-failover"],
     ),
     case(
         "r24-truncate-to-hw",
