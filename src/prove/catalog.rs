@@ -181,7 +181,12 @@ pub(crate) const CATALOG: &[Case] = &[
         &["zombie-leader"],
     ),
     case("no-dedup", "general", "a batch that is sent again is written again", &["lost-answers"]),
-    case("dedup-window-of-one", "general", "only the last batch of a producer is remembered", &[]),
+    case(
+        "dedup-window-of-one",
+        "general",
+        "only the last batch of a producer is remembered",
+        &["lost-pipelined-answers"],
+    ),
     case(
         "dedup-lost-on-failover",
         "general",
