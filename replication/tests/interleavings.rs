@@ -364,8 +364,7 @@ impl Cluster {
         let life = node.life;
         // Who asks again has given the earlier request up, and its answer with it (R16: one request
         // in flight).
-        let given_up = |late: &Late| matches!(late, Late::Alter { to, .. } if *to == id);
-        self.late.retain(|late| !given_up(late));
+        self.late.retain(|late| !matches!(late, Late::Alter { to, .. } if *to == id));
         let asked = [Asked {
             id: partition(),
             leader_epoch: proposal.leader_epoch,

@@ -99,10 +99,7 @@ impl<'a> Wanted<'a> {
         let min_isr =
             effective_number(world.image, world.defaults, None, topic, "min.insync.replicas");
         let min_isr = usize::try_from(min_isr).unwrap_or(1).min(replicas.len());
-        let (mut elr, mut last_known) = self.elr(&isr, min_isr, with_elr);
-        // Whoever holds no replica any more is neither waited for nor elected.
-        elr.retain(|id| replicas.contains(id));
-        last_known.retain(|id| replicas.contains(id));
+        let (mut elr, mut last_known) = self.elr(&replicas, &isr, min_isr, with_elr);
         let elected = self.elect(world, election, &replicas, &isr, (&elr, &last_known));
         let mut recovery = self.recovery.unwrap_or(state.recovery);
         if let Some(Elected { id, how }) = elected {
@@ -143,8 +140,15 @@ impl<'a> Wanted<'a> {
 
     /// KIP-966: while the ISR is below its minimum, whoever leaves it still holds all that is
     /// committed, since nothing is committed meanwhile. When the ISR empties, the leader that was
-    /// the last one is kept in mind: the second value.
-    fn elr(&self, isr: &[NodeId], min_isr: usize, with_elr: bool) -> (Vec<NodeId>, Vec<NodeId>) {
+    /// the last one is kept in mind: the second value. Whoever holds no replica any more is neither
+    /// waited for nor kept in mind.
+    fn elr(
+        &self,
+        replicas: &[NodeId],
+        isr: &[NodeId],
+        min_isr: usize,
+        with_elr: bool,
+    ) -> (Vec<NodeId>, Vec<NodeId>) {
         if !with_elr || isr.len() >= min_isr {
             return (Vec::new(), Vec::new());
         }
@@ -154,12 +158,13 @@ impl<'a> Wanted<'a> {
             .iter()
             .chain(&state.isr)
             .copied()
-            .filter(|id| !isr.contains(id) && self.unclean != Some(*id))
+            .filter(|id| !isr.contains(id) && self.unclean != Some(*id) && replicas.contains(id))
             .collect();
-        let last_known = match state.leader {
+        let mut last_known = match state.leader {
             Some(leader) if isr.is_empty() => vec![leader],
             _ => state.last_known_elr.clone(),
         };
+        last_known.retain(|id| replicas.contains(id));
         (trusted.into_iter().collect(), last_known)
     }
 
