@@ -20,6 +20,7 @@ const ANOMALIES: &[&str] = &[
     "G1a",
     "duplicate",
     "hw-regression",
+    "hw-violation",
     "inconsistent-offsets",
     "int-nonmonotonic-poll",
     "int-nonmonotonic-send",
@@ -39,6 +40,7 @@ const ANOMALIES: &[&str] = &[
     "stuck-hw",
     "stuck-replica",
     "torn-txn",
+    "unchecked-fetch",
     "unseen",
 ];
 

@@ -1,6 +1,7 @@
 //! A cluster under test: a system (what is tested) on a backend (where its nodes live).
 
 pub mod backend;
+mod batches;
 mod cluster;
 mod disk;
 pub mod docker;

@@ -6,6 +6,7 @@
 
 mod error;
 mod event;
+mod fetched;
 mod names;
 mod operations;
 mod probe;
@@ -16,6 +17,7 @@ pub use error::ReadError;
 pub use event::{
     Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
 };
+pub use fetched::{BatchMark, Edges, FETCH, FetchValue, Fetched};
 pub use names::{NameId, Names};
 pub use operations::{
     Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, RecordId, Run, Sent,

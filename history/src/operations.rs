@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::event::Pair;
+use crate::fetched::Fetched;
 use crate::names::{NameId, Names};
 use crate::probe::Probe;
 
@@ -200,7 +201,9 @@ pub struct History {
     pub recovery: Vec<Note>,
     /// What the observer saw of replicas, in order: its events `probe`.
     pub probes: Vec<Probe>,
-    /// Names of nodes and keys in `probes`.
+    /// What a raw consumer got of leaders, in order: the observer's events `fetch`.
+    pub fetches: Vec<Fetched>,
+    /// Names of nodes and keys in `probes` and `fetches`.
     pub probed: Names,
     /// How often each error code came with each `f`.
     pub errors: BTreeMap<(NameId, String), u64>,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeSpec;
-use cluster::probe::{ProbeError, Replica, replicas, replicas_by_protocol};
-use history::{Draft, Key, PROBE, ProbeValue, Process, Record};
+use cluster::probe::{ProbeError, RawConsumer, Replica, replicas, replicas_by_protocol};
+use history::{Draft, FETCH, FetchValue, Key, PROBE, ProbeValue, Process, Record};
 use rand::RngExt as _;
 use reqwest::Client;
 use serde_json::json;
@@ -52,14 +52,41 @@ pub(super) struct Observer {
     node: NodeSpec,
     interval: Duration,
     way: Way,
+    keys: Arc<[Key]>,
+    consumer: RawConsumer,
     rng: Stream,
 }
 
 impl Observer {
-    /// Of `node`, that is asked every `interval`, give or take half of it; `seed` decides.
-    pub(super) fn new(node: NodeSpec, interval: Duration, way: Way, seed: u64) -> Self {
+    /// Of `node`, that is asked every `interval`, give or take half of it; `seed` decides. Of what it
+    /// leads of `keys` some is fetched, too.
+    pub(super) fn new(
+        node: NodeSpec,
+        interval: Duration,
+        way: Way,
+        keys: Arc<[Key]>,
+        seed: u64,
+    ) -> Self {
         let rng = workloads::rng::stream(seed, &format!("observer of {}", node.name));
-        Self { node, interval, way, rng }
+        Self { node, interval, way, keys, consumer: RawConsumer::default(), rng }
+    }
+
+    /// Fetches of what the node leads, and records what came; is anything suspicious?
+    async fn fetch(&mut self, recorder: &dyn Record) -> bool {
+        let asked_ns = recorder.now_ns();
+        let fetched = match self.consumer.fetch(&self.node, &self.keys, LIMIT).await {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                debug!("nothing was fetched of {}: {error}", self.node.name);
+                return false;
+            }
+        };
+        let suspicious = fetched.iter().any(FetchValue::is_suspicious);
+        for one in fetched {
+            let seen = json!(FetchValue { asked_ns, ..one });
+            recorder.record(Draft::note(Process::Observer, FETCH, seen));
+        }
+        suspicious
     }
 
     /// Looks and records, until it is dropped.
@@ -75,6 +102,10 @@ impl Observer {
                     }
                 }
                 Err(error) => debug!("{} was not observed: {error}", self.node.name),
+            }
+            // What looks wrong is asked again at once: a second answer settles it.
+            if self.fetch(&*recorder).await {
+                self.fetch(&*recorder).await;
             }
         }
     }

@@ -195,8 +195,10 @@ impl Run<'_> {
         }
         let way = Way::of(&self.plan.cluster.system, cluster.keys())
             .map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
+        let keys: Arc<[Key]> = cluster.keys().into();
         for node in cluster.nodes().iter().filter(|node| node.role.is_broker()) {
-            let observer = Observer::new(node.clone(), interval, way.clone(), self.plan.seed);
+            let (node, way, keys) = (node.clone(), way.clone(), Arc::clone(&keys));
+            let observer = Observer::new(node, interval, way, keys, self.plan.seed);
             let recorder: Arc<dyn Record> = Arc::clone(&self.recorder) as Arc<dyn Record>;
             watching.spawn(observer.observe(recorder));
         }

@@ -13,6 +13,7 @@
 //! | read-uncommitted-hw | [`vanished`] |
 //! | torn-txn | [`torn_txn`] |
 //! | leaderless, stuck-replica, stuck-hw | [`recovery`] |
+//! | hw-violation, unchecked-fetch | [`raw_fetch`] |
 //! | hw-regression, isr-invalid, replica-bounds | [`replica_state`] |
 //! | too little to judge | [`coverage`] |
 //!
@@ -25,6 +26,7 @@ mod inconsistent_offsets;
 mod lost_write;
 mod poll_order;
 mod precommitted_read;
+mod raw_fetch;
 mod realtime_order;
 mod recovery;
 mod replica_state;
@@ -76,6 +78,7 @@ const CHECKERS: &[Checker] = &[
     overall("torn-txn", torn_txn::check),
     overall("recovery", recovery::check),
     overall("replica-state", replica_state::check),
+    overall("raw-fetch", raw_fetch::check),
     overall("coverage", coverage::check),
 ];
 

@@ -8,6 +8,7 @@ use super::processes::{Ask, Asked, Phase, Processes, State};
 use super::records::Records;
 use crate::error::ReadError;
 use crate::event::{Kind, Process};
+use crate::fetched::{FETCH, FetchValue, Fetched};
 use crate::names::NameId;
 use crate::operations::{
     Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
@@ -142,6 +143,7 @@ impl Assembly {
             Process::Nemesis => &mut self.history.nemesis,
             _ if function == super::RECOVERY => &mut self.history.recovery,
             _ if function == PROBE => return self.probe(event, json(event, part)),
+            _ if function == FETCH => return self.fetch(event, json(event, part)),
             _ => return Ok(()),
         };
         notes.push(Note {
@@ -149,6 +151,20 @@ impl Assembly {
             time_ns: event.time_ns,
             function: function.to_owned(),
             value: json(event, part).clone(),
+        });
+        Ok(())
+    }
+
+    fn fetch(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
+        let value = FetchValue::deserialize(value)
+            .map_err(|error| LineError::new("what a raw consumer got", error.to_string()))?;
+        let names = &mut self.history.probed;
+        self.history.fetches.push(Fetched {
+            index: event.index,
+            answered_ns: event.time_ns,
+            node: names.intern(&value.node),
+            key: names.intern(&value.key),
+            value,
         });
         Ok(())
     }

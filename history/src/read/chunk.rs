@@ -5,6 +5,7 @@ use memchr::memchr;
 use super::fast;
 use super::line::LineError;
 use crate::event::{Event, Function, Kind, MicroOp, Pair, Process, Value};
+use crate::fetched::FETCH;
 use crate::names::{NameId, Names};
 use crate::operations::Sent;
 use crate::probe::PROBE;
@@ -228,7 +229,7 @@ impl Chunk {
         let kept = match process {
             Process::Client(_) => false,
             Process::Nemesis => true,
-            Process::Observer => [super::RECOVERY, PROBE].contains(&function.as_str()),
+            Process::Observer => [super::RECOVERY, PROBE, FETCH].contains(&function.as_str()),
         };
         if !kept {
             return RawValue::Nothing;
