@@ -41,6 +41,9 @@ pub(crate) struct ClusterPlan {
     /// Each node has a disk of its own, which can lose power.
     #[serde(default)]
     pub(crate) own_disks: bool,
+    /// Relays between the nodes, so that single messages can be stopped.
+    #[serde(default)]
+    pub(crate) relays: bool,
 }
 
 /// A whole run.
@@ -131,6 +134,7 @@ impl ClusterPlan {
             kafka_image: args.kafka_image.clone(),
             ready_limit_ms: millis("--ready-limit", args.ready_limit)?,
             own_disks: false,
+            relays: false,
         })
     }
 }
@@ -152,6 +156,7 @@ impl Plan {
         let queue = queue_plan(args, time_limit_ms)?;
         let nemesis = nemesis_plan(&args.nemesis, &cluster, &queue, time_limit_ms)?;
         cluster.own_disks = nemesis.uses(FaultKind::PowerOff);
+        cluster.relays = nemesis.uses(FaultKind::Intercept);
         let brokers = cluster.brokers;
         let replication_factor = args.workload.replication_factor.unwrap_or(brokers.min(3));
         if !(1..=brokers).contains(&replication_factor) {
@@ -309,7 +314,7 @@ fn nemesis_plan(
     } else if args.nemesis != ["none"] {
         plan.faults = parse_all::<FaultKind>(&args.nemesis)?;
     }
-    let needs_namespaces = [FaultKind::PowerOff, FaultKind::Slow];
+    let needs_namespaces = [FaultKind::PowerOff, FaultKind::Slow, FaultKind::Intercept];
     if cluster.backend != "namespaces"
         && let Some(fault) = needs_namespaces.into_iter().find(|fault| plan.uses(*fault))
     {
@@ -475,7 +480,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_what_would_do() {
         assert!(
             refused("--nemesis explode")
-                .contains("kill, stop, pause, partition, slow, power-off and none")
+                .contains("kill, stop, pause, partition, slow, power-off, intercept and none")
         );
         assert!(refused("--rate 0").contains("above 0"));
         assert!(refused("--replication-factor 4").contains("with 3 brokers, from 1 to 3"));

@@ -27,6 +27,7 @@ const ANOMALIES: &[&str] = &[
     "int-poll-skip",
     "int-send-skip",
     "isr-invalid",
+    "isr-thrash",
     "leaderless",
     "lost-write",
     "no-writer",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use thiserror::Error;
+use tokio::net::TcpSocket;
 
 use crate::node::{Launch, NodeName, NodeSpec};
 
@@ -167,6 +168,28 @@ pub trait Backend: Send + Sync {
             reason: "it does not limit what nodes send".to_owned(),
             remedy: "Use the namespaces backend for that.".to_owned(),
         })
+    }
+
+    /// Leads what others send to `port` of the node to its port `to` instead, for as long as its network
+    /// namespace lasts. What the node sends itself goes where it went.
+    async fn redirect(&self, node: NodeName, port: u16, to: u16) -> Result<(), BackendError> {
+        let _ = (node, port, to);
+        Err(self.no_relays())
+    }
+
+    /// A TCP socket inside the node's network namespace, neither bound nor connected.
+    async fn open_tcp(&self, node: NodeName) -> Result<TcpSocket, BackendError> {
+        let _ = node;
+        Err(self.no_relays())
+    }
+
+    /// That it has none.
+    fn no_relays(&self) -> BackendError {
+        BackendError::Unsupported {
+            backend: self.name(),
+            reason: "it does not lead what nodes send each other through the driver".to_owned(),
+            remedy: "Use the namespaces backend for that.".to_owned(),
+        }
     }
 
     /// A UDP socket bound to `port` (0 = any) at the node's address, inside its network

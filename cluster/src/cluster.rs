@@ -17,6 +17,7 @@ use crate::disk::Disks;
 use crate::network::Network;
 use crate::node::{NodeName, NodeSpec, Role};
 use crate::probe::{self, View};
+use crate::relay::{Relays, Rule, Stopped};
 use crate::system::{System, SystemError};
 
 /// A killed process with much memory takes a while to be torn down.
@@ -34,6 +35,7 @@ pub struct Cluster {
     network: Network,
     keys: Vec<Key>,
     disks: Option<Disks>,
+    relays: Option<Relays>,
 }
 
 impl Cluster {
@@ -66,7 +68,7 @@ impl Cluster {
         }
         let by_name = nodes.iter().map(|node| (node.name, node.address)).collect();
         let network = Network::new(Arc::clone(&backend), by_name, driver);
-        Ok(Self { system, backend, nodes, network, keys, disks: None })
+        Ok(Self { system, backend, nodes, network, keys, disks: None, relays: None })
     }
 
     /// Gives every node a disk of its own, so that it can lose power. Before the first start.
@@ -83,6 +85,47 @@ impl Cluster {
         }
         self.disks = Some(Disks::create(dir, &self.nodes)?);
         Ok(())
+    }
+
+    /// Puts relays between the nodes, so that single messages can be stopped. Before the first start.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] where that cannot be had.
+    pub async fn give_relays(&mut self) -> Result<(), BackendError> {
+        self.relays = Some(Relays::install(&self.backend, &self.nodes).await?);
+        Ok(())
+    }
+
+    /// Stops the messages that `rule` names, as `id`.
+    ///
+    /// # Errors
+    /// There are no relays.
+    pub fn intercept(&self, id: u64, rule: Rule) -> Result<(), BackendError> {
+        self.relays()?.add(id, rule);
+        Ok(())
+    }
+
+    /// How many messages rule `id` has stopped so far.
+    ///
+    /// # Errors
+    /// There are no relays.
+    pub fn intercepted(&self, id: u64) -> Result<Stopped, BackendError> {
+        Ok(self.relays()?.stopped(id))
+    }
+
+    /// Lifts rule `id`; how many messages it has stopped.
+    ///
+    /// # Errors
+    /// There are no relays.
+    pub fn let_through(&self, id: u64) -> Result<Stopped, BackendError> {
+        Ok(self.relays()?.lift(id))
+    }
+
+    fn relays(&self) -> Result<&Relays, BackendError> {
+        self.relays.as_ref().ok_or_else(|| BackendError::Failed {
+            context: "no message can be stopped".to_owned(),
+            reason: "the cluster was made without relays between its nodes".to_owned(),
+        })
     }
 
     /// The power of `nodes` goes, at one moment: nothing reaches their disks any more, what was not

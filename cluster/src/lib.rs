@@ -13,6 +13,7 @@ pub mod network;
 pub mod node;
 pub mod probe;
 mod proc_stat;
+pub mod relay;
 mod server_properties;
 mod system;
 

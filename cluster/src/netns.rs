@@ -13,6 +13,7 @@ use std::thread;
 use crate::network::CHAINS;
 
 use nix::sched::{CloneFlags, setns, unshare};
+use tokio::net::TcpSocket;
 
 /// A network namespace, kept alive by this handle alone.
 #[derive(Debug)]
@@ -52,6 +53,11 @@ impl NetworkNamespace {
     /// A UDP socket that stays in this namespace for as long as it is open.
     pub(crate) fn open_udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
         self.inside(|| UdpSocket::bind((address, port)))
+    }
+
+    /// A TCP socket that belongs to this namespace for as long as it is open.
+    pub(crate) fn open_tcp(&self) -> io::Result<TcpSocket> {
+        self.inside(TcpSocket::new_v4)
     }
 
     /// Replaces the content of our firewall chains by `rules` (an `iptables-restore --noflush`

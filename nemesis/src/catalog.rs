@@ -22,6 +22,8 @@ pub enum FaultKind {
     /// What was not synced is gone, with the process; then start again.
     #[serde(rename = "power-off")]
     PowerOff,
+    /// Chosen messages held, then let through.
+    Intercept,
 }
 
 /// What is told about a fault in lists.
@@ -38,7 +40,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 6] = [
+pub const CATALOG: [FaultSummary; 7] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -74,6 +76,12 @@ pub const CATALOG: [FaultSummary; 6] = [
         name: "power-off",
         heal_name: "power-on",
         sentence: "Drop what the node's disk was not told to sync, and kill it (namespaces as root only). Healed by starting it again.",
+    },
+    FaultSummary {
+        kind: FaultKind::Intercept,
+        name: "intercept",
+        heal_name: "let-through",
+        sentence: "Hold one kind of message between nodes, however late it then arrives (namespaces only). Healed by letting it through.",
     },
 ];
 
@@ -116,7 +124,7 @@ mod tests {
             "kil"
                 .parse::<FaultKind>()
                 .unwrap_err()
-                .contains("kill, stop, pause, partition, slow, power-off")
+                .contains("kill, stop, pause, partition, slow, power-off, intercept")
         );
     }
 }

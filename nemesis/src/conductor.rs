@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cluster::relay::{Deed, Message, Rule, Side};
 use cluster::{Cluster, NodeName};
 use history::{Draft, Process, Record};
-use rand::SeedableRng;
+use rand::{RngExt as _, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
@@ -167,10 +168,10 @@ impl Conductor {
         outcomes
     }
 
-    /// Lifts every cut; one outcome for each fault that had made any.
-    pub async fn reconnect(&mut self) -> Vec<Outcome> {
-        let cuts = self.open.iter().filter(|(_, open)| open.kind == FaultKind::Partition);
-        let ids: Vec<u64> = cuts.map(|(id, _)| *id).collect();
+    /// Heals every fault of this kind; one outcome for each.
+    pub async fn heal_kind(&mut self, kind: FaultKind) -> Vec<Outcome> {
+        let open = self.open.iter().filter(|(_, open)| open.kind == kind);
+        let ids: Vec<u64> = open.map(|(id, _)| *id).collect();
         let mut outcomes = Vec::new();
         for id in ids {
             outcomes.extend(self.heal(id).await);
@@ -301,6 +302,11 @@ fn resolve(
         FaultKind::Pause => Strike::Pause,
         FaultKind::PowerOff => Strike::PowerOff,
         FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
+        FaultKind::Intercept => {
+            let target = inject.target.clone().unwrap_or(Target::One);
+            let victims = target.resolve(situation, rng)?;
+            return Ok(Strike::Intercept(held(victims, situation, rng)));
+        }
         FaultKind::Partition => {
             // Schedules and scripts always name a shape; the plainest stands in where none is.
             let shape = inject.partition.unwrap_or(PartitionKind::IsolateOne);
@@ -309,6 +315,16 @@ fn resolve(
     };
     let target = inject.target.clone().unwrap_or(Target::One);
     Ok(process_fault(target.resolve(situation, rng)?))
+}
+
+/// Holds one kind of message that the victims and all others send each other, on one of its sides.
+fn held(victims: BTreeSet<NodeName>, situation: &Situation, rng: &mut ChaCha8Rng) -> Rule {
+    let messages: Vec<Message> = Message::all().collect();
+    let message = messages[rng.random_range(0..messages.len())];
+    let side = if rng.random_bool(0.5) { Side::Requests } else { Side::Answers };
+    let everyone = situation.nodes.keys().copied().collect();
+    let (from, to) = if rng.random_bool(0.5) { (victims, everyone) } else { (everyone, victims) };
+    Rule { deed: Deed::Hold, side, message, from, to, spared: 0 }
 }
 
 /// `kill leader`, as a schedule means it.

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use cluster::NodeName;
 use cluster::network::Cut;
+use cluster::relay::Rule;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Kill, Partition, Pause, PowerOff, Slow, Stop};
+use crate::faults::{Fault, Intercept, Kill, Partition, Pause, PowerOff, Slow, Stop};
 
 /// What is done, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Strike {
     PowerOff(BTreeSet<NodeName>),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
+    /// These messages are stopped.
+    Intercept(Rule),
 }
 
 impl Strike {
@@ -36,6 +39,7 @@ impl Strike {
             Self::Slow(..) => FaultKind::Slow,
             Self::PowerOff(_) => FaultKind::PowerOff,
             Self::Cut(_) => FaultKind::Partition,
+            Self::Intercept(_) => FaultKind::Intercept,
         }
     }
 
@@ -50,6 +54,7 @@ impl Strike {
                 let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
                 json!({ "links": links })
             }
+            Self::Intercept(rule) => json!({ "messages": rule }),
         }
     }
 
@@ -62,6 +67,7 @@ impl Strike {
             Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
             Self::PowerOff(nodes) => Box::new(PowerOff::new(nodes)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
+            Self::Intercept(rule) => Box::new(Intercept::new(id, rule)),
         }
     }
 }

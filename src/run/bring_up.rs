@@ -160,6 +160,9 @@ pub(crate) async fn bring_up(
     if plan.own_disks {
         cluster.give_disks(dir)?;
     }
+    if plan.relays {
+        cluster.give_relays().await?;
+    }
     let cluster = Arc::new(cluster);
     made(&cluster)?;
     info!(

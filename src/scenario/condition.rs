@@ -20,6 +20,8 @@ pub(super) struct Marks {
 pub(super) struct Seen<'a> {
     pub(super) view: &'a View,
     pub(super) marks: &'a BTreeMap<(NodeName, Key), Marks>,
+    /// How many messages were stopped, where that is asked.
+    pub(super) stopped: u64,
 }
 
 /// Why it does not hold; none where it does. `nodes` are those that the condition names.
@@ -55,6 +57,7 @@ fn holds(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &Seen<'_>) -> 
                 && known.clone().all(|brokers| brokers.is_superset(nodes))
         }
         Condition::Gone(_) => registered(seen).any(|brokers| brokers.is_disjoint(nodes)),
+        Condition::Stopped(_) => seen.stopped > 0,
         Condition::Reached(mark, key, _, offset) => nodes
             .iter()
             .all(|node| reached(seen, *node, key, *mark).is_some_and(|at| at >= *offset)),
@@ -104,6 +107,7 @@ fn found(condition: &Condition, seen: &Seen<'_>) -> String {
             });
             told.collect::<Vec<_>>().join("; ")
         }
+        Condition::Stopped(words) => format!("there were no {words}"),
         Condition::Reached(..) => {
             let told = seen.marks.iter().map(|((node, key), marks)| {
                 format!("{key} on {node} ends at {}, hw {}", marks.log_end, marks.high_watermark)
@@ -129,7 +133,9 @@ pub(super) fn owed(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &See
             let told = told.map(|marks| marks.high_watermark);
             json!({ "stuck-hw": { key.as_str(): { "high_watermark": told, "log_end": offset } } })
         }
-        Condition::Answer(_) | Condition::Alive(_) | Condition::Gone(_) => json!({}),
+        Condition::Answer(_) | Condition::Alive(_) | Condition::Gone(_) | Condition::Stopped(_) => {
+            json!({})
+        }
     }
 }
 
@@ -152,7 +158,7 @@ mod tests {
             Marks { log_end: 9, high_watermark: 7 },
         )]);
         let nodes = nodes.iter().copied().map(NodeName::new).collect();
-        lacking(condition, &nodes, &Seen { view, marks: &marks })
+        lacking(condition, &nodes, &Seen { view, marks: &marks, stopped: 0 })
     }
 
     #[test]

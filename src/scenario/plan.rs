@@ -29,6 +29,7 @@ impl Plan {
         let brokers = scenario.cluster.brokers;
         let bad = |error: String| Failure::bad_data(format!("scenario {}: {error}", scenario.name));
         let steps = scenario.parsed_steps().map_err(bad)?;
+        let relays = steps.iter().any(Step::stops_messages);
         let own_disks = steps.iter().any(Step::cuts_power);
         let cluster = ClusterPlan {
             system,
@@ -42,6 +43,7 @@ impl Plan {
             kafka_image: None,
             ready_limit_ms: READY_LIMIT_MS,
             own_disks,
+            relays,
         };
         let queue = QueuePlan {
             topics: scenario.topic.names.clone(),

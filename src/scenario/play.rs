@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use client::{ClientError, Hand, QueueClients, QueueSummary, Sent, Stop};
 use cluster::network::{Cut, Endpoint};
 use cluster::probe::{View, await_recovery, replicas_by_protocol};
+use cluster::relay::Rule;
 use cluster::{Cluster, NodeName};
 use futures_util::future::join_all;
 use history::{Draft, Key, Process, Record};
 use nemesis::faults::{Outcome, Status};
-use nemesis::{Conductor, Strike};
+use nemesis::{Conductor, FaultKind, Strike};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -49,8 +50,8 @@ pub(crate) struct Player<'a> {
     hand: Hand,
     load: Option<Load>,
     faults: u64,
-    /// Ids of cuts by the words in which they were made.
-    cuts_made: BTreeMap<String, u64>,
+    /// Ids of cuts, and of what stops messages, by the words in which they were made.
+    made: BTreeMap<String, u64>,
 }
 
 /// The workload that runs beside the steps.
@@ -86,7 +87,7 @@ impl<'a> Player<'a> {
             hand,
             load: None,
             faults: 0,
-            cuts_made: BTreeMap::new(),
+            made: BTreeMap::new(),
         }
     }
 
@@ -177,18 +178,33 @@ impl<'a> Player<'a> {
             Action::Cut { from, to, both, words } => {
                 let cuts = self.cuts(from, to, *both).await?;
                 let done = self.strike(step, Strike::Cut(cuts)).await;
-                self.cuts_made.insert(words.clone(), self.faults);
+                self.made.insert(words.clone(), self.faults);
                 done
+            }
+            Action::Intercept { deed, side, message, from, to, spared, words } => {
+                let (from, to) = (self.nodes(from).await?, self.nodes(to).await?);
+                let (deed, side, message, spared) = (*deed, *side, *message, *spared);
+                let rule = Rule { deed, side, message, from, to, spared };
+                let done = self.strike(step, Strike::Intercept(rule)).await;
+                self.made.insert(words.clone(), self.faults);
+                done
+            }
+            Action::LetThrough(None) => {
+                healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
             }
             Action::Release(who) => {
                 let nodes = self.nodes(who).await?;
                 healed(&self.conductor.release(&nodes).await)
             }
-            Action::Reconnect(None) => healed(&self.conductor.reconnect().await),
-            Action::Reconnect(Some(words)) => match self.cuts_made.remove(words) {
-                Some(id) => healed(self.conductor.heal(id).await.as_slice()),
-                None => Err(Unmet(format!("no step above cut {words}"))),
-            },
+            Action::Reconnect(None) => {
+                healed(&self.conductor.heal_kind(FaultKind::Partition).await)
+            }
+            Action::Reconnect(Some(words)) | Action::LetThrough(Some(words)) => {
+                match self.made.remove(words) {
+                    Some(id) => healed(self.conductor.heal(id).await.as_slice()),
+                    None => Err(Unmet(format!("no step above says {words}"))),
+                }
+            }
         }
     }
 
@@ -286,16 +302,22 @@ impl<'a> Player<'a> {
             | Condition::Answer(who)
             | Condition::Alive(who)
             | Condition::Gone(who)
-            | Condition::Reached(_, _, who, _) => who,
+            | Condition::Reached(_, _, who, _) => who.as_slice(),
+            Condition::Stopped(_) => &[],
         };
         let nodes = self.nodes(who).await?;
         let begun = Instant::now();
         loop {
             let (view, marks) = match condition {
+                Condition::Stopped(_) => (View::default(), BTreeMap::new()),
                 Condition::Reached(_, key, ..) => (View::default(), self.marks(&nodes, key).await),
                 _ => (self.cluster.view().await, BTreeMap::new()),
             };
-            let seen = Seen { view: &view, marks: &marks };
+            let stopped = match condition {
+                Condition::Stopped(words) => self.stopped(words)?,
+                _ => 0,
+            };
+            let seen = Seen { view: &view, marks: &marks, stopped };
             let Some(lacking) = lacking(condition, &nodes, &seen) else {
                 return Ok(Ok(begun.elapsed()));
             };
@@ -304,6 +326,13 @@ impl<'a> Player<'a> {
             }
             sleep(BETWEEN_LOOKS).await;
         }
+    }
+
+    /// How many messages have been stopped by what was said in these words.
+    fn stopped(&self, words: &str) -> Result<u64, Unmet> {
+        let id =
+            self.made.get(words).ok_or_else(|| Unmet(format!("no step above says {words}")))?;
+        self.cluster.intercepted(*id).map(|met| met.stopped).map_err(Unmet::because)
     }
 
     async fn marks(

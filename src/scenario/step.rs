@@ -14,6 +14,9 @@
 //! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
 //! | `reconnect`, `reconnect L from F` | lifts every cut, or the one that was made in these words |
+//! | `hold answers Fetch from L to F` | messages wait where they are; also `requests`, and `lose`: they are gone, with their connection; `any`: all kinds; `… after 1`: the first passes |
+//! | `refuse AlterPartition from L to controllers with INELIGIBLE_REPLICA` | they are answered so and never arrive |
+//! | `let-through`, `let-through answers Fetch from L to F` | lifts all of that, or what was said in these words |
 //! | `await CONDITION within 20s` | goes on when it holds; if it never does, nothing is shown |
 //! | `expect CONDITION within 20s` | if it does not come, that is an anomaly of the cluster |
 //! | `expect recovery within 20s` | the same of everything that a healed cluster must do |
@@ -26,6 +29,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use cluster::NodeName;
+use cluster::relay::{Deed, Message, Side};
 use history::Key;
 use workloads::Acks;
 
@@ -74,6 +78,8 @@ pub(crate) enum Condition {
     Gone(Vec<Who>),
     /// The replicas of the key on these nodes have come that far.
     Reached(Mark, Key, Vec<Who>, i64),
+    /// What was said in these words has stopped a message.
+    Stopped(String),
 }
 
 /// A mark of a replica.
@@ -119,6 +125,19 @@ pub(crate) enum Action {
     Release(Vec<Who>),
     /// Cuts links.
     Cut { from: Vec<Who>, to: Vec<Who>, both: bool, words: String },
+    /// Stops messages.
+    Intercept {
+        deed: Deed,
+        side: Side,
+        message: Message,
+        from: Vec<Who>,
+        to: Vec<Who>,
+        /// The first so many pass.
+        spared: u64,
+        words: String,
+    },
+    /// Stops no messages any more, or not those that these words say.
+    LetThrough(Option<String>),
     /// Lifts every cut, or the one made in these words.
     Reconnect(Option<String>),
     /// Waits.
@@ -142,6 +161,11 @@ impl Step {
     /// Needs nodes with disks of their own.
     pub(crate) fn cuts_power(&self) -> bool {
         matches!(self.action, Action::Strike(Blow::PowerOff, _))
+    }
+
+    /// Needs relays between the nodes.
+    pub(crate) fn stops_messages(&self) -> bool {
+        matches!(self.action, Action::Intercept { .. })
     }
 }
 
@@ -199,6 +223,7 @@ fn parse(words: &[&str]) -> Result<Action, String> {
             Condition::Answer(_)
             | Condition::Alive(_)
             | Condition::Gone(_)
+            | Condition::Stopped(_)
             | Condition::Reached(Mark::LogEnd, ..) => {
                 return Err("no anomaly has a name for that; use await".into());
             }
@@ -227,12 +252,30 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         }
         ["cut", rest @ ..] => cut(rest, true)?,
         ["cut-one-way", rest @ ..] => cut(rest, false)?,
+        ["hold", rest @ ..] => intercept(Deed::Hold, rest, rest)?,
+        ["lose", rest @ ..] => intercept(Deed::Lose, rest, rest)?,
+        ["refuse", written @ ..] => {
+            let [rest @ .., "with", refusal] = written else {
+                return Err(
+                    "expected `refuse AlterPartition from NODES to NODES with ERROR`".into()
+                );
+            };
+            let deed = Deed::Refuse(refusal.parse()?);
+            let words = [&["requests"][..], rest].concat();
+            if rest.first() != Some(&"AlterPartition") {
+                return Err("only AlterPartition can be refused".into());
+            }
+            intercept(deed, &words, written)?
+        }
+        ["let-through"] => Action::LetThrough(None),
+        ["let-through", rest @ ..] => Action::LetThrough(Some(rest.join(" "))),
         ["reconnect"] => Action::Reconnect(None),
         ["reconnect", rest @ ..] => Action::Reconnect(Some(rest.join(" "))),
         [verb, ..] => {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
-                 load off, kill, stop, pause, power-off, sync, slow, start, resume, hurry, cut, cut-one-way, reconnect, await \
+                 load off, kill, stop, pause, power-off, sync, slow, start, resume, hurry, cut, cut-one-way, reconnect, hold, \
+                 lose, refuse, let-through, await \
                  and expect"
             ));
         }
@@ -258,6 +301,35 @@ fn cut(words: &[&str], both: bool) -> Result<Action, String> {
     Ok(Action::Cut { from, to, both, words: words.join(" ") })
 }
 
+/// `SIDE MESSAGE from NODES to NODES`; `written` is what later steps call it by.
+fn intercept(deed: Deed, words: &[&str], written: &[&str]) -> Result<Action, String> {
+    let [side, message, "from", ends_of_it @ ..] = words else {
+        return Err("expected `requests|answers MESSAGE from NODES to NODES`".into());
+    };
+    let side = match *side {
+        "requests" => Side::Requests,
+        "answers" => Side::Answers,
+        other => return Err(format!("`{other}`: there are requests and answers")),
+    };
+    let (ends_of_it, spared) = match ends_of_it {
+        [rest @ .., "after", spared] => {
+            (rest, spared.parse().map_err(|_| format!("`{spared}` is not a number of messages"))?)
+        }
+        all => (all, 0),
+    };
+    let at = ends_of_it.iter().position(|word| *word == "to").ok_or("`from NODES to NODES`")?;
+    let (from, to) = (nodes(&ends_of_it[..at])?, nodes(&ends_of_it[at + 1..])?);
+    Ok(Action::Intercept {
+        deed,
+        side,
+        message: message.parse()?,
+        from,
+        to,
+        spared,
+        words: written.join(" "),
+    })
+}
+
 fn condition(words: &[&str]) -> Result<Condition, String> {
     Ok(match words {
         ["leader", "of", key, "is", "none"] => Condition::LeaderIs(key_of(key)?, Vec::new()),
@@ -273,6 +345,7 @@ fn condition(words: &[&str]) -> Result<Condition, String> {
             let offset = offset.parse().map_err(|_| format!("`{offset}` is not an offset"))?;
             Condition::Reached(mark, key_of(key)?, nodes(on)?, offset)
         }
+        [rest @ .., "stopped"] => Condition::Stopped(rest.join(" ")),
         [rest @ .., "are" | "is", "alive"] => Condition::Alive(nodes(rest)?),
         [rest @ .., "are" | "is", "gone"] => Condition::Gone(nodes(rest)?),
         [rest @ .., "answer" | "answers"] => Condition::Answer(nodes(rest)?),
@@ -280,7 +353,7 @@ fn condition(words: &[&str]) -> Result<Condition, String> {
             return Err(
                 "expected `leader of KEY is [not] NODES`, `leader of KEY is none`, `isr of \
                         KEY is|has|lacks NODES`, `end|hw of KEY on NODES reaches OFFSET` or \
-                        `NODES answer`, `NODES are alive`, `NODES are gone`"
+                        `NODES answer`, `NODES are alive`, `NODES are gone`, `WORDS stopped`"
                     .into(),
             );
         }

@@ -15,6 +15,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use replication::epochs::EpochEnd;
 use replication::partition::{Fenced, on_fenced};
+use replication::seeded::Bug;
 use replication::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -105,7 +106,8 @@ impl Fetchers {
             leader_epoch: epoch,
             begun: false,
             not_before: None,
-            failed: false,
+            failed: Bug::R32FailAlways.is_on()
+                && followed.get(&partition.id).is_some_and(|known| known.failed),
             told: None,
         };
         followed.insert(partition.id, new);

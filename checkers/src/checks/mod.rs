@@ -14,6 +14,7 @@
 //! | torn-txn | [`torn_txn`] |
 //! | leaderless, stuck-replica, stuck-hw | [`recovery`] |
 //! | hw-violation, unchecked-fetch | [`raw_fetch`] |
+//! | isr-thrash | [`isr_thrash`] |
 //! | hw-regression, isr-invalid, replica-bounds | [`replica_state`] |
 //! | too little to judge | [`coverage`] |
 //!
@@ -23,6 +24,7 @@ mod aborted_read;
 mod coverage;
 mod duplicate;
 mod inconsistent_offsets;
+mod isr_thrash;
 mod lost_write;
 mod poll_order;
 mod precommitted_read;
@@ -79,6 +81,7 @@ const CHECKERS: &[Checker] = &[
     overall("recovery", recovery::check),
     overall("replica-state", replica_state::check),
     overall("raw-fetch", raw_fetch::check),
+    overall("isr-thrash", isr_thrash::check),
     overall("coverage", coverage::check),
 ];
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use nix::sys::signal::{self, kill};
 use nix::unistd::Pid;
+use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
@@ -247,6 +248,23 @@ impl Backend for Namespaces {
             namespace.run(&words, "").map(drop)
         })
         .await
+    }
+
+    async fn redirect(&self, node: NodeName, port: u16, to: u16) -> Result<(), BackendError> {
+        let namespace = self.namespace(node)?;
+        blocking(&format!("lead connections to {node} elsewhere"), move || {
+            let (port, to) = (port.to_string(), to.to_string());
+            let rule = ["-A", "PREROUTING", "-p", "tcp", "--dport", &port];
+            let target = ["-j", "REDIRECT", "--to-ports", &to];
+            let words = [&["iptables", "-w", "10", "-t", "nat"][..], &rule, &target].concat();
+            namespace.run(&words, "").map(drop)
+        })
+        .await
+    }
+
+    async fn open_tcp(&self, node: NodeName) -> Result<TcpSocket, BackendError> {
+        let namespace = self.namespace(node)?;
+        blocking(&format!("open a TCP socket on {node}"), move || namespace.open_tcp()).await
     }
 
     async fn open_udp(&self, node: NodeName, port: u16) -> Result<Option<UdpSocket>, BackendError> {

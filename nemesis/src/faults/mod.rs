@@ -3,6 +3,7 @@
 //! Every outcome is looked at before it is told: the process is gone, the threads stand still,
 //! the packet does not arrive. What could not be seen to hold is not called installed.
 
+mod intercept;
 mod kill;
 mod partition;
 mod pause;
@@ -17,6 +18,7 @@ use cluster::{Cluster, NodeName};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use intercept::Intercept;
 pub(crate) use kill::Kill;
 pub(crate) use partition::Partition;
 pub(crate) use pause::Pause;
