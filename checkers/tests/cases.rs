@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 const ANOMALIES: &[&str] = &[
     "G1a",
+    "damaged-batch",
     "duplicate",
     "hw-regression",
     "hw-violation",
@@ -38,6 +39,7 @@ const ANOMALIES: &[&str] = &[
     "read-uncommitted-hw",
     "realtime-order",
     "replica-bounds",
+    "replica-divergence",
     "stuck-hw",
     "stuck-replica",
     "torn-txn",

@@ -18,6 +18,7 @@ use crate::network::Network;
 use crate::node::{NodeName, NodeSpec, Role};
 use crate::probe::{self, View};
 use crate::relay::{Relays, Rule, Stopped};
+use crate::spoil::Spoilage;
 use crate::system::{System, SystemError};
 
 /// A killed process with much memory takes a while to be torn down.
@@ -151,6 +152,24 @@ impl Cluster {
             lost.insert(node, ended.await);
         }
         lost
+    }
+
+    /// Spoils the replica of `key` on the disk of a node that does not run; what was there before.
+    ///
+    /// # Errors
+    /// It runs, or its disk has no such replica.
+    pub async fn spoil(
+        &self,
+        node: NodeName,
+        key: &Key,
+        spoilage: Spoilage,
+    ) -> Result<Value, BackendError> {
+        let refused =
+            |reason: String| BackendError::State { node, action: "spoil a replica", reason };
+        if self.backend.status(node).await?.is_alive() {
+            return Err(refused("it runs".to_owned()));
+        }
+        spoilage.apply(self.spec(node)?, key).map_err(|error| refused(error.to_string()))
     }
 
     /// Writes down what the node's disk has not got yet, where it has one of its own.

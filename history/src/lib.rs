@@ -8,6 +8,7 @@ mod error;
 mod event;
 mod fetched;
 mod names;
+mod on_disk;
 mod operations;
 mod probe;
 mod read;
@@ -19,6 +20,7 @@ pub use event::{
 };
 pub use fetched::{BatchMark, Edges, FETCH, FetchValue, Fetched};
 pub use names::{NameId, Names};
+pub use on_disk::{DISK, DiskValue, LOG, LogValue, OnDisk, Stored};
 pub use operations::{
     Batch, Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, RecordId, Run, Sent,
     Setup,

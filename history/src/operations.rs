@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::event::Pair;
 use crate::fetched::Fetched;
 use crate::names::{NameId, Names};
+use crate::on_disk::{OnDisk, Stored};
 use crate::probe::Probe;
 
 /// Number of an operation; they are numbered in the order in which they completed, and those
@@ -203,7 +204,11 @@ pub struct History {
     pub probes: Vec<Probe>,
     /// What a raw consumer got of leaders, in order: the observer's events `fetch`.
     pub fetches: Vec<Fetched>,
-    /// Names of nodes and keys in `probes` and `fetches`.
+    /// The replicas on the disks of stopped nodes: the observer's events `disk`.
+    pub disks: Vec<OnDisk>,
+    /// Their batches: the observer's events `log`.
+    pub stored: Vec<Stored>,
+    /// Names of nodes and keys in `probes`, `fetches`, `disks` and `stored`.
     pub probed: Names,
     /// How often each error code came with each `f`.
     pub errors: BTreeMap<(NameId, String), u64>,

@@ -24,6 +24,8 @@ pub enum FaultKind {
     PowerOff,
     /// Chosen messages held, then let through.
     Intercept,
+    /// A replica on a stopped node's disk spoilt. By hand only: no schedule knows what the cluster then owes.
+    Spoil,
 }
 
 /// What is told about a fault in lists.
@@ -40,7 +42,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 7] = [
+pub const CATALOG: [FaultSummary; 8] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -83,6 +85,12 @@ pub const CATALOG: [FaultSummary; 7] = [
         heal_name: "let-through",
         sentence: "Hold one kind of message between nodes, however late it then arrives (namespaces only). Healed by letting it through.",
     },
+    FaultSummary {
+        kind: FaultKind::Spoil,
+        name: "spoil",
+        heal_name: "leave",
+        sentence: "Cut, flip or empty what a stopped node's disk holds of a replica; in scenarios only. Not healed.",
+    },
 ];
 
 impl FaultKind {
@@ -103,8 +111,9 @@ impl FromStr for FaultKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        CATALOG.iter().find(|fault| fault.name == text).map(|fault| fault.kind).ok_or_else(|| {
-            let names: Vec<_> = CATALOG.iter().map(|fault| fault.name).collect();
+        let scheduled = || CATALOG.iter().filter(|fault| fault.kind != Self::Spoil);
+        scheduled().find(|fault| fault.name == text).map(|fault| fault.kind).ok_or_else(|| {
+            let names: Vec<_> = scheduled().map(|fault| fault.name).collect();
             format!("there is no fault `{text}`; there are {} and none", names.join(", "))
         })
     }
@@ -118,7 +127,8 @@ mod tests {
     fn every_kind_finds_its_own_summary_and_name() {
         for summary in &CATALOG {
             assert_eq!(summary.kind.summary().name, summary.name);
-            assert_eq!(summary.name.parse(), Ok(summary.kind));
+            let scheduled = summary.kind != FaultKind::Spoil;
+            assert_eq!(summary.name.parse().ok(), scheduled.then_some(summary.kind));
         }
         assert!(
             "kil"

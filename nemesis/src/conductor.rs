@@ -302,6 +302,8 @@ fn resolve(
         FaultKind::Pause => Strike::Pause,
         FaultKind::PowerOff => Strike::PowerOff,
         FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
+        // No schedule names it: nodes that run are never its victims.
+        FaultKind::Spoil => return Err(TargetError::NobodyLeft),
         FaultKind::Intercept => {
             let target = inject.target.clone().unwrap_or(Target::One);
             let victims = target.resolve(situation, rng)?;

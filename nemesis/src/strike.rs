@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use cluster::NodeName;
 use cluster::network::Cut;
 use cluster::relay::Rule;
+use cluster::{NodeName, Spoilage};
+use history::Key;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Intercept, Kill, Partition, Pause, PowerOff, Slow, Stop};
+use crate::faults::{Fault, Intercept, Kill, Partition, Pause, PowerOff, Slow, Spoil, Stop};
 
 /// What is done, and to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Strike {
     Kill(BTreeSet<NodeName>),
     /// SIGTERM to these.
     Stop(BTreeSet<NodeName>),
+    /// SIGTERM to these, and nobody waits for them to end.
+    BeginStop(BTreeSet<NodeName>),
     /// These are frozen.
     Pause(BTreeSet<NodeName>),
     /// What these send is limited to so many kbit a second.
@@ -25,6 +28,8 @@ pub enum Strike {
     PowerOff(BTreeSet<NodeName>),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
+    /// The replicas of a key on these stopped nodes are spoilt.
+    Spoil(BTreeSet<NodeName>, Key, Spoilage),
     /// These messages are stopped.
     Intercept(Rule),
 }
@@ -34,11 +39,12 @@ impl Strike {
     pub const fn kind(&self) -> FaultKind {
         match self {
             Self::Kill(_) => FaultKind::Kill,
-            Self::Stop(_) => FaultKind::Stop,
+            Self::Stop(_) | Self::BeginStop(_) => FaultKind::Stop,
             Self::Pause(_) => FaultKind::Pause,
             Self::Slow(..) => FaultKind::Slow,
             Self::PowerOff(_) => FaultKind::PowerOff,
             Self::Cut(_) => FaultKind::Partition,
+            Self::Spoil(..) => FaultKind::Spoil,
             Self::Intercept(_) => FaultKind::Intercept,
         }
     }
@@ -46,8 +52,15 @@ impl Strike {
     /// Its victims, as histories name them.
     pub(crate) fn whom(&self) -> Json {
         match self {
-            Self::Kill(nodes) | Self::Stop(nodes) | Self::Pause(nodes) | Self::PowerOff(nodes) => {
+            Self::Kill(nodes)
+            | Self::Stop(nodes)
+            | Self::BeginStop(nodes)
+            | Self::Pause(nodes)
+            | Self::PowerOff(nodes) => {
                 json!({ "nodes": nodes })
+            }
+            Self::Spoil(nodes, key, spoilage) => {
+                json!({ "nodes": nodes, "key": key, "what": format!("{spoilage:?}") })
             }
             Self::Slow(nodes, kbit) => json!({ "nodes": nodes, "kbit_per_s": kbit }),
             Self::Cut(cuts) => {
@@ -63,10 +76,12 @@ impl Strike {
         match self {
             Self::Kill(nodes) => Box::new(Kill::new(nodes)),
             Self::Stop(nodes) => Box::new(Stop::new(nodes)),
+            Self::BeginStop(nodes) => Box::new(Stop::begun(nodes)),
             Self::Pause(nodes) => Box::new(Pause::new(nodes)),
             Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
             Self::PowerOff(nodes) => Box::new(PowerOff::new(nodes)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
+            Self::Spoil(nodes, key, spoilage) => Box::new(Spoil::new(nodes, key, spoilage)),
             Self::Intercept(rule) => Box::new(Intercept::new(id, rule)),
         }
     }

@@ -16,7 +16,10 @@ use crate::store;
 
 /// Anomalies that only the observer sees.
 const GRAY_BOX: &[&str] = &[
+    "damaged-batch",
     "hw-violation",
+    "isr-thrash",
+    "unchecked-fetch",
     "hw-regression",
     "isr-invalid",
     "replica-bounds",

@@ -29,6 +29,16 @@ const fn case(
     Case { bug, rule, mistake, scenarios, random: ANY, unobservable: None }
 }
 
+/// One that nobody outside can see, and why.
+const fn hidden(
+    bug: &'static str,
+    rule: &'static str,
+    mistake: &'static str,
+    why: &'static str,
+) -> Case {
+    Case { unobservable: Some(why), ..case(bug, rule, mistake, &[]) }
+}
+
 /// All of them, by rule.
 pub(crate) const CATALOG: &[Case] = &[
     case("r2-no-fenced-check", "R2", "a fenced replica is eligible", &["kip-841-fenced-replica"]),
@@ -38,7 +48,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "a replica in another life than the metadata knows is eligible",
         &["kip-903-stale-broker-epoch"],
     ),
-    case("r4-no-epoch-clause", "R4", "the start of the leader's epoch need not be reached", &[]),
+    case(
+        "r4-no-epoch-clause",
+        "R4",
+        "the start of the leader's epoch need not be reached",
+        &["kafka-7128-join-before-epoch-start"],
+    ),
     case(
         "r5-admit-by-lag",
         "R5",
@@ -55,7 +70,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "r7-update-on-diverging",
         "R7",
         "a fetch that diverges tells how far the replica is",
-        &["zombie-leader"],
+        &["diverging-fetch"],
     ),
     case(
         "r8-no-second-clause",
@@ -63,28 +78,38 @@ pub(crate) const CATALOG: &[Case] = &[
         "only a fetch at the leader's end counts as caught up",
         &["steady-writes-steady-isr"],
     ),
-    case("r9-maximal-is-isr", "R9", "who is about to enter does not count yet", &[]),
+    case(
+        "r9-maximal-is-isr",
+        "R9",
+        "who is about to enter does not count yet",
+        &["lost-expansion"],
+    ),
     case(
         "r10-assume-success",
         "R10",
         "a shrink of the ISR counts before it is confirmed",
         &["zombie-leader"],
     ),
-    case(
+    hidden(
         "r11-keep-proposed",
         "R11",
         "the ISR is what was proposed, whatever the controller answered",
-        &[],
+        "an answer names another ISR than the proposal only where it completes a reassignment; the controller then begins a new leader epoch, and such an answer does not count (R12)",
     ),
-    case("r12-accept-older", "R12", "any answer counts, however old", &[]),
+    case("r12-accept-older", "R12", "any answer counts, however old", &["late-isr-answer"]),
     case(
         "r13-no-hw-attempt",
         "R13",
         "a changed ISR does not move the high watermark",
         &["kafka-13091-hw-after-shrink"],
     ),
-    case("r14-retry", "R14", "a proposal that was refused for good is sent again", &[]),
-    case("r15-stay-pending", "R15", "a rejected proposal stays pending", &[]),
+    case(
+        "r14-retry",
+        "R14",
+        "a proposal that was refused for good is sent again",
+        &["refused-for-good"],
+    ),
+    case("r15-stay-pending", "R15", "a rejected proposal stays pending", &["rejected-once"]),
     case(
         "r16-lose-retry",
         "R16",
@@ -139,14 +164,24 @@ pub(crate) const CATALOG: &[Case] = &[
         "a follower begins by cutting its log to its high watermark",
         &["kip-101-truncation-to-hw"],
     ),
-    case("r26-start-at-log-end", "R26", "a follower without epochs keeps its whole log", &[]),
+    hidden(
+        "r26-start-at-log-end",
+        "R26",
+        "a follower without epochs keeps its whole log",
+        "every batch carries its epoch and the last segment is read at each start, checkpoint or not: a log with records never lacks an epoch, and one without has nothing to cut",
+    ),
     case(
         "r27-batch-expiries",
         "R27",
         "brokers that fall silent together are fenced in one event",
         &["simultaneous-expiries"],
     ),
-    case("r28-reverse", "R28", "a broker leaves ISRs before it is known to be on its way out", &[]),
+    case(
+        "r28-reverse",
+        "R28",
+        "a broker leaves ISRs before it is recorded that it is on its way out",
+        &["controlled-shutdown"],
+    ),
     case(
         "r29-ignore-topic",
         "R29",
@@ -159,14 +194,19 @@ pub(crate) const CATALOG: &[Case] = &[
         "the last member of the ISR leaves it",
         &["unclean-election-off/elr-off"],
     ),
-    case("r31-no-epoch-check", "R31", "the asker's leader epoch is not looked at", &[]),
-    case("r32-fail-always", "R32", "a fenced fetcher gives up for good, newer epoch or not", &[]),
+    case("r31-no-epoch-check", "R31", "the asker's leader epoch is not looked at", &["calm"]),
+    case(
+        "r32-fail-always",
+        "R32",
+        "a fenced fetcher gives up for good, newer metadata or not",
+        &["kafka-7786-fenced-fetcher"],
+    ),
     case("r34-serve-to-log-end", "R34", "consumers are served to the log's end", &["dirty-read"]),
     case(
         "r35-no-partition-epoch",
         "R35",
         "the partition epoch on which a proposal builds is not looked at",
-        &[],
+        &["late-isr-request"],
     ),
     case(
         "r36-no-eligibility",
@@ -203,7 +243,7 @@ pub(crate) const CATALOG: &[Case] = &[
         "fetch-falls-back-to-log-start",
         "general",
         "a consumer beyond the end is served from the log's start",
-        &["kip-207-hw-after-election"],
+        &["calm"],
     ),
     case(
         "offset-zero-answered",

@@ -1,6 +1,7 @@
 //! One run, from the plan to the verdict.
 
 mod bring_up;
+mod disks;
 mod judge;
 mod observer;
 mod phases;

@@ -6,8 +6,9 @@
 //! 4. wait for recovery
 //! 5. closing writes
 //! 6. final reads
-//! 7. take the cluster down
-//! 8. judge the history from disk
+//! 7. stop the nodes and read their disks
+//! 8. take the cluster down
+//! 9. judge the history from disk
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::bring_up::{BringUp, Prepared, bring_up};
+use super::disks;
 use super::judge::judge;
 use super::observer::{Observer, Way};
 use crate::console::{Console, Watched};
@@ -156,6 +158,8 @@ impl Run<'_> {
         phase.send_replace("reading back");
         let result = self.read_back(&clients, cluster.keys()).await;
         drop(watching);
+        phase.send_replace("reading disks");
+        self.read_disks(&cluster).await;
         drop(progress);
         result
     }
@@ -288,6 +292,16 @@ impl Run<'_> {
         }
         info!("read {} of {} keys to their end", keys.len() - unread.len(), keys.len());
         Ok(())
+    }
+
+    /// Stops the nodes and records what their disks hold.
+    async fn read_disks(&self, cluster: &Arc<Cluster>) {
+        disks::stop_all(cluster).await;
+        let (cluster, recorder) = (Arc::clone(cluster), Arc::clone(&self.recorder));
+        let reading = move || disks::record(cluster.nodes(), cluster.keys(), &*recorder);
+        if let Err(error) = tokio::task::spawn_blocking(reading).await {
+            warn!("the disks were not read: {error}");
+        }
     }
 
     async fn stopped(&self) {

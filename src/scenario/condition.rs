@@ -123,7 +123,12 @@ pub(super) fn owed(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &See
         Condition::LeaderIs(key, _) | Condition::LeaderIsNot(key, _) => {
             json!({ "leaderless": [key] })
         }
-        Condition::IsrIs(key, _) | Condition::IsrHas(key, _) | Condition::IsrLacks(key, _) => {
+        Condition::IsrLacks(key, _) => {
+            let isr = view_of(seen, key).map(|view| view.isr.clone()).unwrap_or_default();
+            let wrong: BTreeSet<NodeName> = nodes.intersection(&isr).copied().collect();
+            json!({ "isr-invalid": { key.as_str(): wrong } })
+        }
+        Condition::IsrIs(key, _) | Condition::IsrHas(key, _) => {
             let isr = view_of(seen, key).map(|view| view.isr.clone()).unwrap_or_default();
             let out: BTreeSet<NodeName> = nodes.symmetric_difference(&isr).copied().collect();
             json!({ "stuck-replica": { key.as_str(): out } })

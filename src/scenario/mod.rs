@@ -9,6 +9,7 @@
 //! | the plan of its run | `plan.rs` | yes |
 //! | is the verdict the expected one | `outcome.rs` | yes |
 
+mod cast;
 mod condition;
 mod file;
 mod outcome;

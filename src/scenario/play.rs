@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::{ClientError, Hand, QueueClients, QueueSummary, Sent, Stop};
-use cluster::network::{Cut, Endpoint};
 use cluster::probe::{View, await_recovery, replicas_by_protocol};
 use cluster::relay::Rule;
-use cluster::{Cluster, NodeName};
+use cluster::{Cluster, NodeName, Operation};
 use futures_util::future::join_all;
 use history::{Draft, Key, Process, Record};
 use nemesis::faults::{Outcome, Status};
@@ -19,22 +18,25 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::info;
 
+use super::cast::Cast;
 use super::condition::{Marks, Seen, lacking, owed};
-use super::step::{Action, Blow, Condition, Step, Who};
+use super::step::{Action, Blow, Condition, Step};
 use crate::exit::Failure;
 
 /// Between two looks at a condition.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// Longest wait for what a node says of its replicas.
 const MARKS_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait until an operation is under way.
+const OPERATION_LIMIT: Duration = Duration::from_secs(20);
 /// Longest read of a key in the middle of a scenario.
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a step did not come about. No fault of the cluster: what was to be shown was not shown.
-struct Unmet(String);
+pub(super) struct Unmet(pub(super) String);
 
 impl Unmet {
-    fn because(why: impl fmt::Display) -> Self {
+    pub(super) fn because(why: impl fmt::Display) -> Self {
         Self(why.to_string())
     }
 }
@@ -46,7 +48,7 @@ pub(crate) struct Player<'a> {
     recorder: Arc<dyn Record>,
     conductor: &'a mut Conductor,
     seed: u64,
-    names: BTreeMap<String, BTreeSet<NodeName>>,
+    cast: Cast<'a>,
     hand: Hand,
     load: Option<Load>,
     faults: u64,
@@ -83,7 +85,7 @@ impl<'a> Player<'a> {
             recorder,
             conductor,
             seed,
-            names: BTreeMap::new(),
+            cast: Cast::new(cluster),
             hand,
             load: None,
             faults: 0,
@@ -136,9 +138,9 @@ impl<'a> Player<'a> {
     async fn step(&mut self, step: &Step) -> Result<Json, Unmet> {
         match &step.action {
             Action::Let(names, who) => {
-                let nodes = self.nodes(who).await?;
+                let nodes = self.cast.nodes(who).await?;
                 let found = json!(nodes);
-                self.name(names, nodes)?;
+                self.cast.name(names, nodes)?;
                 Ok(found)
             }
             Action::Send { count, key, acks, limit, must } => {
@@ -157,32 +159,37 @@ impl<'a> Player<'a> {
             Action::Expect(condition, limit) => self.owes(condition, *limit).await,
             Action::ExpectRecovery(limit) => Ok(self.owes_recovery(*limit).await),
             Action::Strike(blow, who) => {
-                let nodes = self.nodes(who).await?;
+                let nodes = self.cast.nodes(who).await?;
                 let strike = match blow {
                     Blow::Kill => Strike::Kill(nodes),
                     Blow::Stop => Strike::Stop(nodes),
+                    Blow::BeginStop => Strike::BeginStop(nodes),
                     Blow::Pause => Strike::Pause(nodes),
                     Blow::PowerOff => Strike::PowerOff(nodes),
                 };
                 self.strike(step, strike).await
             }
+            Action::Spoil(spoilage, key, who) => {
+                let nodes = self.cast.nodes(who).await?;
+                self.strike(step, Strike::Spoil(nodes, key.clone(), *spoilage)).await
+            }
             Action::Sync(who) => {
-                let nodes = self.nodes(who).await?;
+                let nodes = self.cast.nodes(who).await?;
                 let synced = nodes.iter().try_for_each(|node| self.cluster.sync(*node));
                 synced.map(|()| Json::Null).map_err(Unmet::because)
             }
             Action::Slow(who, kbit_per_s) => {
-                let nodes = self.nodes(who).await?;
+                let nodes = self.cast.nodes(who).await?;
                 self.strike(step, Strike::Slow(nodes, *kbit_per_s)).await
             }
             Action::Cut { from, to, both, words } => {
-                let cuts = self.cuts(from, to, *both).await?;
+                let cuts = self.cast.cuts(from, to, *both).await?;
                 let done = self.strike(step, Strike::Cut(cuts)).await;
                 self.made.insert(words.clone(), self.faults);
                 done
             }
             Action::Intercept { deed, side, message, from, to, spared, words } => {
-                let (from, to) = (self.nodes(from).await?, self.nodes(to).await?);
+                let (from, to) = (self.cast.nodes(from).await?, self.cast.nodes(to).await?);
                 let (deed, side, message, spared) = (*deed, *side, *message, *spared);
                 let rule = Rule { deed, side, message, from, to, spared };
                 let done = self.strike(step, Strike::Intercept(rule)).await;
@@ -192,8 +199,13 @@ impl<'a> Player<'a> {
             Action::LetThrough(None) => {
                 healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
             }
+            Action::Reassign(key, who) => {
+                let replicas = self.cast.in_order(who).await?;
+                self.operate(step, key, Operation::Reassign(replicas)).await
+            }
+            Action::Elect(key) => self.operate(step, key, Operation::ElectPreferred).await,
             Action::Release(who) => {
-                let nodes = self.nodes(who).await?;
+                let nodes = self.cast.nodes(who).await?;
                 healed(&self.conductor.release(&nodes).await)
             }
             Action::Reconnect(None) => {
@@ -211,20 +223,6 @@ impl<'a> Player<'a> {
     /// Records what a look at the cluster showed, for the checkers.
     fn look(&self, value: Json) {
         self.recorder.record(Draft::note(Process::Observer, "recovery", value));
-    }
-
-    fn name(&mut self, names: &[String], nodes: BTreeSet<NodeName>) -> Result<(), Unmet> {
-        if let [name] = names {
-            self.names.insert(name.clone(), nodes);
-            return Ok(());
-        }
-        if names.len() != nodes.len() {
-            return Err(Unmet(format!("{} names for {} nodes", names.len(), nodes.len())));
-        }
-        for (name, node) in names.iter().zip(nodes) {
-            self.names.insert(name.clone(), BTreeSet::from([node]));
-        }
-        Ok(())
     }
 
     fn begin_load(&mut self) -> Result<Json, Unmet> {
@@ -257,6 +255,16 @@ impl<'a> Player<'a> {
         let outcome = self.conductor.strike(self.faults, &step.text, strike).await;
         let whole = outcome.status == Status::Installed && outcome.problems.is_empty();
         if whole { Ok(Json::Null) } else { Err(Unmet::because(json!(outcome))) }
+    }
+
+    async fn operate(
+        &mut self,
+        step: &Step,
+        key: &Key,
+        operation: Operation,
+    ) -> Result<Json, Unmet> {
+        let asked = operation.ask(self.cluster.nodes(), key, OPERATION_LIMIT).await;
+        asked.map(|()| Json::Null).map_err(|why| Unmet(format!("{step}: {why}")))
     }
 
     async fn owes_recovery(&self, limit: Duration) -> Json {
@@ -305,7 +313,7 @@ impl<'a> Player<'a> {
             | Condition::Reached(_, _, who, _) => who.as_slice(),
             Condition::Stopped(_) => &[],
         };
-        let nodes = self.nodes(who).await?;
+        let nodes = self.cast.nodes(who).await?;
         let begun = Instant::now();
         loop {
             let (view, marks) = match condition {
@@ -355,69 +363,6 @@ impl<'a> Player<'a> {
             })
         });
         told.collect()
-    }
-
-    async fn nodes(&self, who: &[Who]) -> Result<BTreeSet<NodeName>, Unmet> {
-        let asks = |who: &Who| matches!(who, Who::Leader(_) | Who::Followers(_) | Who::Controller);
-        let view = if who.iter().any(asks) { self.cluster.view().await } else { View::default() };
-        let mut nodes = BTreeSet::new();
-        for one in who {
-            nodes.extend(self.resolve(one, &view)?);
-        }
-        Ok(nodes)
-    }
-
-    fn resolve(&self, who: &Who, view: &View) -> Result<BTreeSet<NodeName>, Unmet> {
-        let led = |key: &Key| {
-            let seen = view.keys.get(key);
-            let leader = seen.and_then(|seen| Some((seen, seen.leader?)));
-            leader.ok_or_else(|| Unmet(format!("nobody leads {key}")))
-        };
-        let all = || self.cluster.nodes().iter();
-        Ok(match who {
-            Who::Node(node) if all().any(|spec| spec.name == *node) => [*node].into(),
-            Who::Node(node) => return Err(Unmet(format!("there is no node {node}"))),
-            Who::Named(name) => {
-                let nodes = self.names.get(name).cloned();
-                nodes.ok_or_else(|| Unmet(format!("no step above says who {name} is")))?
-            }
-            Who::Leader(key) => [led(key)?.1].into(),
-            Who::Followers(key) => {
-                let (seen, leader) = led(key)?;
-                seen.replicas.iter().copied().filter(|node| *node != leader).collect()
-            }
-            Who::Controller => {
-                let controller = view.controller;
-                [controller.ok_or_else(|| Unmet("no active controller is known".into()))?].into()
-            }
-            Who::Controllers => {
-                all().filter(|node| node.role.is_controller()).map(|node| node.name).collect()
-            }
-            Who::All => all().map(|node| node.name).collect(),
-            Who::Clients => BTreeSet::new(),
-        })
-    }
-
-    async fn cuts(&self, from: &[Who], to: &[Who], both: bool) -> Result<BTreeSet<Cut>, Unmet> {
-        let from = self.ends(from).await?;
-        let to = self.ends(to).await?;
-        let mut cuts = BTreeSet::new();
-        for a in &from {
-            for b in to.iter().filter(|b| *b != a) {
-                let [there, back] = Cut::both(*a, *b);
-                cuts.insert(there);
-                if both {
-                    cuts.insert(back);
-                }
-            }
-        }
-        if cuts.is_empty() { Err(Unmet::because("no link is left to cut")) } else { Ok(cuts) }
-    }
-
-    async fn ends(&self, who: &[Who]) -> Result<BTreeSet<Endpoint>, Unmet> {
-        let nodes = self.nodes(who).await?;
-        let clients = who.contains(&Who::Clients).then_some(Endpoint::Clients);
-        Ok(nodes.into_iter().map(Endpoint::Node).chain(clients).collect())
     }
 }
 

@@ -8,12 +8,15 @@
 //! | `read t-0` | reads from the beginning to where the log ends now |
 //! | `load on`, `load off` | the workload of the scenario beside the steps |
 //! | `kill L`, `stop L`, `pause L` | the faults of these names |
+//! | `begin-stop L` | SIGTERM, without waiting for the end |
 //! | `power-off L` | what their disks were not told to sync is gone, and they with it |
+//! | `spoil t-0 on F by flip-bit` | on a stopped node's disk; also `cut-tail 20` (bytes), `empty-epochs`, `set-hw 5` |
 //! | `sync all` | their disks get all that was written so far |
 //! | `slow F to 30kbit` | what they send is limited to that rate a second |
 //! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
 //! | `reconnect`, `reconnect L from F` | lifts every cut, or the one that was made in these words |
+//! | `reassign t-0 to L,F,N` | these hold the partition from now on; `elect t-0`: its first replica leads |
 //! | `hold answers Fetch from L to F` | messages wait where they are; also `requests`, and `lose`: they are gone, with their connection; `any`: all kinds; `… after 1`: the first passes |
 //! | `refuse AlterPartition from L to controllers with INELIGIBLE_REPLICA` | they are answered so and never arrive |
 //! | `let-through`, `let-through answers Fetch from L to F` | lifts all of that, or what was said in these words |
@@ -21,15 +24,15 @@
 //! | `expect CONDITION within 20s` | if it does not come, that is an anomaly of the cluster |
 //! | `expect recovery within 20s` | the same of everything that a healed cluster must do |
 //!
-//! Nodes are `n1`, a name, `leader of KEY`, `followers of KEY`, `controller`, `controllers`, `all`,
+//! Nodes are `n1`, a name, `leader of KEY`, `followers of KEY`, `outsiders of KEY`, `controller`, `controllers`, `all`,
 //! and for cuts `clients`; several are separated by commas.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use cluster::NodeName;
 use cluster::relay::{Deed, Message, Side};
+use cluster::{NodeName, Spoilage};
 use history::Key;
 use workloads::Acks;
 
@@ -47,6 +50,8 @@ pub(crate) enum Who {
     Leader(Key),
     /// Its other replicas.
     Followers(Key),
+    /// Brokers without a replica of it.
+    Outsiders(Key),
     /// The active controller.
     Controller,
     /// Every controller.
@@ -96,8 +101,10 @@ pub(crate) enum Mark {
 pub(crate) enum Blow {
     /// SIGKILL.
     Kill,
-    /// SIGTERM.
+    /// SIGTERM, and the end of it.
     Stop,
+    /// SIGTERM.
+    BeginStop,
     /// SIGSTOP.
     Pause,
     /// Loss of power.
@@ -117,6 +124,12 @@ pub(crate) enum Action {
     Load(bool),
     /// Brings nodes down.
     Strike(Blow, Vec<Who>),
+    /// Moves a partition.
+    Reassign(Key, Vec<Who>),
+    /// Its first replica shall lead.
+    Elect(Key),
+    /// Spoils replicas on stopped nodes.
+    Spoil(Spoilage, Key, Vec<Who>),
     /// Syncs disks.
     Sync(Vec<Who>),
     /// Limits what nodes send, kbit a second.
@@ -241,8 +254,20 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["load", "off"] => Action::Load(false),
         ["kill", rest @ ..] => Action::Strike(Blow::Kill, nodes(rest)?),
         ["stop", rest @ ..] => Action::Strike(Blow::Stop, nodes(rest)?),
+        ["begin-stop", rest @ ..] => Action::Strike(Blow::BeginStop, nodes(rest)?),
+        ["reassign", key, "to", rest @ ..] => Action::Reassign(key_of(key)?, nodes(rest)?),
+        ["elect", key] => Action::Elect(key_of(key)?),
         ["pause", rest @ ..] => Action::Strike(Blow::Pause, nodes(rest)?),
         ["power-off", rest @ ..] => Action::Strike(Blow::PowerOff, nodes(rest)?),
+        ["spoil", key, "on", who @ .., "by", "flip-bit"] => {
+            Action::Spoil(Spoilage::FlipBit, key_of(key)?, nodes(who)?)
+        }
+        ["spoil", key, "on", who @ .., "by", "empty-epochs"] => {
+            Action::Spoil(Spoilage::EmptyEpochs, key_of(key)?, nodes(who)?)
+        }
+        ["spoil", key, "on", who @ .., "by", how, number] => {
+            Action::Spoil(spoilage(how, number)?, key_of(key)?, nodes(who)?)
+        }
         ["sync", rest @ ..] => Action::Sync(nodes(rest)?),
         ["start" | "resume" | "hurry", rest @ ..] => Action::Release(nodes(rest)?),
         ["slow", who @ .., "to", rate] => {
@@ -275,7 +300,7 @@ fn parse(words: &[&str]) -> Result<Action, String> {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
                  load off, kill, stop, pause, power-off, sync, slow, start, resume, hurry, cut, cut-one-way, reconnect, hold, \
-                 lose, refuse, let-through, await \
+                 lose, refuse, let-through, begin-stop, reassign, elect, spoil, await \
                  and expect"
             ));
         }
@@ -295,6 +320,15 @@ fn send(words: &[&str], limit: Duration, must: bool) -> Result<Action, String> {
     Ok(Action::Send { count, key: key_of(key)?, acks, limit, must })
 }
 
+fn spoilage(how: &str, number: &str) -> Result<Spoilage, String> {
+    let wrong = || format!("`{number}` is no number that `{how}` could take");
+    match how {
+        "cut-tail" => number.parse().map(Spoilage::CutTail).map_err(|_| wrong()),
+        "set-hw" => number.parse().map(Spoilage::SetHighWatermark).map_err(|_| wrong()),
+        _ => Err("there are flip-bit, empty-epochs, `cut-tail BYTES` and `set-hw OFFSET`".into()),
+    }
+}
+
 fn cut(words: &[&str], both: bool) -> Result<Action, String> {
     let at = words.iter().position(|word| *word == "from").ok_or("expected `NODES from NODES`")?;
     let (from, to) = (ends(&words[..at])?, ends(&words[at + 1..])?);
@@ -303,6 +337,16 @@ fn cut(words: &[&str], both: bool) -> Result<Action, String> {
 
 /// `SIDE MESSAGE from NODES to NODES`; `written` is what later steps call it by.
 fn intercept(deed: Deed, words: &[&str], written: &[&str]) -> Result<Action, String> {
+    let (words, spared) = match words {
+        [rest @ .., "after", spared] => {
+            (rest, spared.parse().map_err(|_| format!("`{spared}` is not a number of messages"))?)
+        }
+        all => (all, 0),
+    };
+    let written = match written {
+        [rest @ .., "after", _] => rest,
+        all => all,
+    };
     let [side, message, "from", ends_of_it @ ..] = words else {
         return Err("expected `requests|answers MESSAGE from NODES to NODES`".into());
     };
@@ -310,12 +354,6 @@ fn intercept(deed: Deed, words: &[&str], written: &[&str]) -> Result<Action, Str
         "requests" => Side::Requests,
         "answers" => Side::Answers,
         other => return Err(format!("`{other}`: there are requests and answers")),
-    };
-    let (ends_of_it, spared) = match ends_of_it {
-        [rest @ .., "after", spared] => {
-            (rest, spared.parse().map_err(|_| format!("`{spared}` is not a number of messages"))?)
-        }
-        all => (all, 0),
     };
     let at = ends_of_it.iter().position(|word| *word == "to").ok_or("`from NODES to NODES`")?;
     let (from, to) = (nodes(&ends_of_it[..at])?, nodes(&ends_of_it[at + 1..])?);
@@ -377,6 +415,7 @@ fn who(words: &[&str]) -> Result<Who, String> {
     Ok(match words {
         ["leader", "of", key] => Who::Leader(key_of(key)?),
         ["followers", "of", key] => Who::Followers(key_of(key)?),
+        ["outsiders", "of", key] => Who::Outsiders(key_of(key)?),
         ["controller"] => Who::Controller,
         ["controllers"] => Who::Controllers,
         ["all"] => Who::All,

@@ -13,6 +13,7 @@
 //! | read-uncommitted-hw | [`vanished`] |
 //! | torn-txn | [`torn_txn`] |
 //! | leaderless, stuck-replica, stuck-hw | [`recovery`] |
+//! | replica-divergence, damaged-batch, read-uncommitted-hw | [`disks`] |
 //! | hw-violation, unchecked-fetch | [`raw_fetch`] |
 //! | isr-thrash | [`isr_thrash`] |
 //! | hw-regression, isr-invalid, replica-bounds | [`replica_state`] |
@@ -22,6 +23,7 @@
 
 mod aborted_read;
 mod coverage;
+mod disks;
 mod duplicate;
 mod inconsistent_offsets;
 mod isr_thrash;
@@ -82,6 +84,7 @@ const CHECKERS: &[Checker] = &[
     overall("replica-state", replica_state::check),
     overall("raw-fetch", raw_fetch::check),
     overall("isr-thrash", isr_thrash::check),
+    overall("disks", disks::check),
     overall("coverage", coverage::check),
 ];
 

@@ -4,6 +4,7 @@
 use history::{History, Note};
 use serde_json::Value as Json;
 
+use super::replica_state::ISR_INVALID;
 use crate::findings::Findings;
 use crate::order::Orders;
 use crate::verdict::{Example, Validity};
@@ -41,11 +42,15 @@ fn missing(note: &Note, when: &str, findings: &mut Findings) {
         let text = "did not answer a write that all in-sync replicas must have".to_owned();
         found(note, STUCK_HW, key, &text, when, findings);
     }
-    if let Some(Json::Object(replicas)) = note.value.get(STUCK_REPLICA) {
+    for (anomaly, what) in [
+        (STUCK_REPLICA, "lacked live replicas in its ISR"),
+        (ISR_INVALID, "had replicas in its ISR that must not be there"),
+    ] {
+        let Some(Json::Object(replicas)) = note.value.get(anomaly) else { continue };
         for (key, nodes) in replicas {
             let names: Vec<&str> = list(nodes).filter_map(Json::as_str).collect();
-            let text = format!("lacked live replicas in its ISR: {}", names.join(", "));
-            found(note, STUCK_REPLICA, key, &text, when, findings);
+            let text = format!("{what}: {}", names.join(", "));
+            found(note, anomaly, key, &text, when, findings);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! run went on. A replica saw itself at some moment between a probe's question and its answer; two
 //! probes are compared only where the one was answered before the other was asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use history::{History, NameId, Probe};
 
@@ -24,6 +24,7 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
     for probes in by_partition.values() {
         regressions(history, probes, findings);
         lagging_members(history, probes, findings);
+        disagreements(history, probes, findings);
     }
 }
 
@@ -103,6 +104,31 @@ fn lagging_members(history: &History, probes: &[&Probe], findings: &mut Findings
             )
         });
     }
+}
+
+/// A partition epoch names one state of the partition, whoever tells of it (R11).
+fn disagreements(history: &History, probes: &[&Probe], findings: &mut Findings) {
+    let mut told: BTreeMap<i32, &Probe> = BTreeMap::new();
+    let mut reported = BTreeSet::new();
+    for probe in probes.iter().filter(|probe| probe.state.partition_epoch >= 0) {
+        let epoch = probe.state.partition_epoch;
+        let known = *told.entry(epoch).or_insert(probe);
+        if sorted(&known.state.isr) == sorted(&probe.state.isr) || !reported.insert(epoch) {
+            continue;
+        }
+        found(history, ISR_INVALID, &[known, probe], findings, |node| {
+            format!(
+                "in partition epoch {epoch} the ISR is {:?} for {node} and {:?} for {}",
+                known.state.isr,
+                probe.state.isr,
+                history.probed.get(probe.node)
+            )
+        });
+    }
+}
+
+fn sorted(isr: &[i32]) -> BTreeSet<i32> {
+    isr.iter().copied().collect()
 }
 
 /// Adds a finding; `text` is told the first probe's node.

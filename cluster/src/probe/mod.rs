@@ -23,4 +23,5 @@ pub use recovery::{RecoveryReport, StuckHw, await_recovery};
 pub use replicas::{EpochStart, Replica, replicas};
 pub use settings::{Setting, effective_settings};
 pub use topics::{TopicSpec, create_topics};
+pub(crate) use view::topic_name;
 pub use view::{BrokerAnswer, PartitionView, View, cluster_view};

@@ -130,7 +130,7 @@ pub(super) fn name_of(id: BrokerId) -> Option<NodeName> {
     u32::try_from(id.0).ok().filter(|id| *id > 0).map(NodeName::new)
 }
 
-pub(super) fn topic_name(name: &str) -> TopicName {
+pub(crate) fn topic_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_owned()))
 }
 

@@ -10,6 +10,7 @@ use crate::error::ReadError;
 use crate::event::{Kind, Process};
 use crate::fetched::{FETCH, FetchValue, Fetched};
 use crate::names::NameId;
+use crate::on_disk::{DISK, DiskValue, LOG, LogValue, OnDisk, Stored};
 use crate::operations::{
     Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
 };
@@ -143,6 +144,8 @@ impl Assembly {
             Process::Nemesis => &mut self.history.nemesis,
             _ if function == super::RECOVERY => &mut self.history.recovery,
             _ if function == PROBE => return self.probe(event, json(event, part)),
+            _ if function == DISK => return self.disk(event, json(event, part)),
+            _ if function == LOG => return self.log(event, json(event, part)),
             _ if function == FETCH => return self.fetch(event, json(event, part)),
             _ => return Ok(()),
         };
@@ -151,6 +154,28 @@ impl Assembly {
             time_ns: event.time_ns,
             function: function.to_owned(),
             value: json(event, part).clone(),
+        });
+        Ok(())
+    }
+
+    fn disk(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
+        let value = DiskValue::deserialize(value)
+            .map_err(|error| LineError::new("a replica on a disk", error.to_string()))?;
+        let names = &mut self.history.probed;
+        let (node, key) = (names.intern(&value.node), names.intern(&value.key));
+        self.history.disks.push(OnDisk { index: event.index, node, key, value });
+        Ok(())
+    }
+
+    fn log(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
+        let value = LogValue::deserialize(value)
+            .map_err(|error| LineError::new("batches on disks", error.to_string()))?;
+        let names = &mut self.history.probed;
+        self.history.stored.push(Stored {
+            index: event.index,
+            key: names.intern(&value.key),
+            nodes: value.nodes.iter().map(|node| names.intern(node)).collect(),
+            batches: value.batches,
         });
         Ok(())
     }

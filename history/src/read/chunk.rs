@@ -7,6 +7,7 @@ use super::line::LineError;
 use crate::event::{Event, Function, Kind, MicroOp, Pair, Process, Value};
 use crate::fetched::FETCH;
 use crate::names::{NameId, Names};
+use crate::on_disk::{DISK, LOG};
 use crate::operations::Sent;
 use crate::probe::PROBE;
 
@@ -229,7 +230,9 @@ impl Chunk {
         let kept = match process {
             Process::Client(_) => false,
             Process::Nemesis => true,
-            Process::Observer => [super::RECOVERY, PROBE, FETCH].contains(&function.as_str()),
+            Process::Observer => {
+                [super::RECOVERY, PROBE, FETCH, DISK, LOG].contains(&function.as_str())
+            }
         };
         if !kept {
             return RawValue::Nothing;

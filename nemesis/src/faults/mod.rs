@@ -9,6 +9,7 @@ mod partition;
 mod pause;
 mod power_off;
 mod slow;
+mod spoil;
 mod stop;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ pub(crate) use partition::Partition;
 pub(crate) use pause::Pause;
 pub(crate) use power_off::PowerOff;
 pub(crate) use slow::Slow;
+pub(crate) use spoil::Spoil;
 pub(crate) use stop::Stop;
 
 /// How an injection or a heal ended.

@@ -18,11 +18,17 @@ const LAST_WAIT: Duration = Duration::from_secs(20);
 pub(crate) struct Stop {
     nodes: BTreeSet<NodeName>,
     struck: BTreeSet<NodeName>,
+    waits: bool,
 }
 
 impl Stop {
     pub(crate) fn new(nodes: BTreeSet<NodeName>) -> Self {
-        Self { nodes, struck: BTreeSet::new() }
+        Self { nodes, struck: BTreeSet::new(), waits: true }
+    }
+
+    /// The same, but only the heal waits for their end.
+    pub(crate) fn begun(nodes: BTreeSet<NodeName>) -> Self {
+        Self { waits: false, ..Self::new(nodes) }
     }
 }
 
@@ -35,6 +41,12 @@ impl Fault for Stop {
                 Ok(()) => drop(self.struck.insert(*node)),
                 Err(error) => drop(parts.problems.insert(node.to_string(), error.to_string())),
             }
+        }
+        if !self.waits {
+            for node in &self.struck {
+                parts.evidence.insert(node.to_string(), json!({ "asked_to_stop": true }));
+            }
+            return Outcome::of_injection(parts, !self.struck.is_empty());
         }
         let begun = Instant::now();
         for node in &self.struck {

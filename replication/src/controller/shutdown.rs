@@ -22,7 +22,8 @@ pub fn begin(world: World<'_>, broker: NodeId) -> Vec<Record> {
         in_controlled_shutdown: Some(true),
     };
     if Bug::R28Reverse.is_on() {
-        return go_on(world, broker).into_iter().chain([leaving]).collect();
+        let moved = go_on(world, broker);
+        return if moved.is_empty() { vec![leaving] } else { moved };
     }
     std::iter::once(leaving).chain(go_on(world, broker)).collect()
 }
