@@ -65,7 +65,7 @@ impl ReplicaLog {
     ///
     /// # Errors
     /// The disk.
-    pub fn next(&mut self) -> io::Result<Option<BatchMark>> {
+    pub fn next_batch(&mut self) -> io::Result<Option<BatchMark>> {
         loop {
             let Some(segment) = &mut self.reader else {
                 let Some((_, path)) = self.segments.next() else { return Ok(None) };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn all(log: &mut ReplicaLog) -> Vec<BatchMark> {
-        std::iter::from_fn(|| log.next().unwrap()).collect()
+        std::iter::from_fn(|| log.next_batch().unwrap()).collect()
     }
 
     #[test]

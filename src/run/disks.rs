@@ -58,7 +58,7 @@ fn record_key(nodes: &[NodeSpec], key: &Key, recorder: &dyn Record) -> io::Resul
     }
     let mut heads = Vec::new();
     for log in &mut logs {
-        heads.push(log.next()?);
+        heads.push(log.next_batch()?);
     }
     let mut chunk = Chunk { key, held: Vec::new(), batches: Vec::new(), recorder };
     while let Some(lowest) = heads.iter().flatten().min_by_key(|mark| mark.first).copied() {
@@ -72,7 +72,7 @@ fn record_key(nodes: &[NodeSpec], key: &Key, recorder: &dyn Record) -> io::Resul
         for (mark, held) in kinds {
             for at in &held {
                 if let (Some(log), Some(head)) = (logs.get_mut(*at), heads.get_mut(*at)) {
-                    *head = log.next()?;
+                    *head = log.next_batch()?;
                 }
             }
             let names = held.iter().filter_map(|at| Some(logs.get(*at)?.replica.node.clone()));
