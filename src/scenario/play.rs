@@ -158,55 +158,67 @@ impl<'a> Player<'a> {
             Action::Await(condition, limit) => self.wait_for(condition, *limit).await,
             Action::Expect(condition, limit) => self.owes(condition, *limit).await,
             Action::ExpectRecovery(limit) => Ok(self.owes_recovery(*limit).await),
-            Action::Strike(blow, who) => {
-                let nodes = self.cast.nodes(who).await?;
-                let strike = match blow {
-                    Blow::Kill => Strike::Kill(nodes),
-                    Blow::Stop => Strike::Stop(nodes),
-                    Blow::BeginStop => Strike::BeginStop(nodes),
-                    Blow::Pause => Strike::Pause(nodes),
-                    Blow::PowerOff => Strike::PowerOff(nodes),
-                };
-                self.strike(step, strike).await
-            }
-            Action::Spoil(spoilage, key, who) => {
-                let nodes = self.cast.nodes(who).await?;
-                self.strike(step, Strike::Spoil(nodes, key.clone(), *spoilage)).await
-            }
-            Action::Sync(who) => {
-                let nodes = self.cast.nodes(who).await?;
-                let synced = nodes.iter().try_for_each(|node| self.cluster.sync(*node));
-                synced.map(|()| Json::Null).map_err(Unmet::because)
-            }
-            Action::Slow(who, kbit_per_s) => {
-                let nodes = self.cast.nodes(who).await?;
-                self.strike(step, Strike::Slow(nodes, *kbit_per_s)).await
-            }
-            Action::Cut { from, to, both, words } => {
-                let cuts = self.cast.cuts(from, to, *both).await?;
-                let done = self.strike(step, Strike::Cut(cuts)).await;
-                self.made.insert(words.clone(), self.faults);
-                done
-            }
-            Action::Intercept { deed, side, message, from, to, spared, words } => {
-                let (from, to) = (self.cast.nodes(from).await?, self.cast.nodes(to).await?);
-                let (deed, side, message, spared) = (*deed, *side, *message, *spared);
-                let rule = Rule { deed, side, message, from, to, spared };
-                let done = self.strike(step, Strike::Intercept(rule)).await;
-                self.made.insert(words.clone(), self.faults);
-                done
-            }
-            Action::LetThrough(None) => {
-                healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
-            }
             Action::Reassign(key, who) => {
                 let replicas = self.cast.in_order(who).await?;
                 self.operate(step, key, Operation::Reassign(replicas)).await
             }
             Action::Elect(key) => self.operate(step, key, Operation::ElectPreferred).await,
+            Action::Sync(who) => {
+                let nodes = self.cast.nodes(who).await?;
+                let synced = nodes.iter().try_for_each(|node| self.cluster.sync(*node));
+                synced.map(|()| Json::Null).map_err(Unmet::because)
+            }
+            Action::Release(_) | Action::LetThrough(_) | Action::Reconnect(_) => {
+                self.undo(&step.action).await
+            }
+            _ => self.break_something(step).await,
+        }
+    }
+
+    async fn break_something(&mut self, step: &Step) -> Result<Json, Unmet> {
+        let mut called = None;
+        let strike = match &step.action {
+            Action::Strike(blow, who) => {
+                let nodes = self.cast.nodes(who).await?;
+                match blow {
+                    Blow::Kill => Strike::Kill(nodes),
+                    Blow::Stop => Strike::Stop(nodes),
+                    Blow::BeginStop => Strike::BeginStop(nodes),
+                    Blow::Pause => Strike::Pause(nodes),
+                    Blow::PowerOff => Strike::PowerOff(nodes),
+                }
+            }
+            Action::Spoil(spoilage, key, who) => {
+                Strike::Spoil(self.cast.nodes(who).await?, key.clone(), *spoilage)
+            }
+            Action::Slow(who, kbit_per_s) => Strike::Slow(self.cast.nodes(who).await?, *kbit_per_s),
+            Action::Cut { from, to, both, words } => {
+                called = Some(words.clone());
+                Strike::Cut(self.cast.cuts(from, to, *both).await?)
+            }
+            Action::Intercept { deed, side, message, from, to, spared, words } => {
+                called = Some(words.clone());
+                let (from, to) = (self.cast.nodes(from).await?, self.cast.nodes(to).await?);
+                let (deed, side, message, spared) = (*deed, *side, *message, *spared);
+                Strike::Intercept(Rule { deed, side, message, from, to, spared })
+            }
+            _ => return Err(Unmet(format!("{step}: it breaks nothing"))),
+        };
+        let done = self.strike(step, strike).await;
+        if let Some(words) = called {
+            self.made.insert(words, self.faults);
+        }
+        done
+    }
+
+    async fn undo(&mut self, action: &Action) -> Result<Json, Unmet> {
+        match action {
             Action::Release(who) => {
                 let nodes = self.cast.nodes(who).await?;
                 healed(&self.conductor.release(&nodes).await)
+            }
+            Action::LetThrough(None) => {
+                healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
             }
             Action::Reconnect(None) => {
                 healed(&self.conductor.heal_kind(FaultKind::Partition).await)
@@ -217,6 +229,7 @@ impl<'a> Player<'a> {
                     None => Err(Unmet(format!("no step above says {words}"))),
                 }
             }
+            _ => Ok(Json::Null),
         }
     }
 

@@ -252,11 +252,25 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["read", key] => Action::Read(key_of(key)?),
         ["load", "on"] => Action::Load(true),
         ["load", "off"] => Action::Load(false),
+        ["reassign", key, "to", rest @ ..] => Action::Reassign(key_of(key)?, nodes(rest)?),
+        ["elect", key] => Action::Elect(key_of(key)?),
+        ["sync", rest @ ..] => Action::Sync(nodes(rest)?),
+        ["start" | "resume" | "hurry", rest @ ..] => Action::Release(nodes(rest)?),
+        ["let-through"] => Action::LetThrough(None),
+        ["let-through", rest @ ..] => Action::LetThrough(Some(rest.join(" "))),
+        ["reconnect"] => Action::Reconnect(None),
+        ["reconnect", rest @ ..] => Action::Reconnect(Some(rest.join(" "))),
+        words => return breaking(words),
+    };
+    Ok(action)
+}
+
+/// Steps that break something.
+fn breaking(words: &[&str]) -> Result<Action, String> {
+    Ok(match words {
         ["kill", rest @ ..] => Action::Strike(Blow::Kill, nodes(rest)?),
         ["stop", rest @ ..] => Action::Strike(Blow::Stop, nodes(rest)?),
         ["begin-stop", rest @ ..] => Action::Strike(Blow::BeginStop, nodes(rest)?),
-        ["reassign", key, "to", rest @ ..] => Action::Reassign(key_of(key)?, nodes(rest)?),
-        ["elect", key] => Action::Elect(key_of(key)?),
         ["pause", rest @ ..] => Action::Strike(Blow::Pause, nodes(rest)?),
         ["power-off", rest @ ..] => Action::Strike(Blow::PowerOff, nodes(rest)?),
         ["spoil", key, "on", who @ .., "by", "flip-bit"] => {
@@ -268,8 +282,6 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["spoil", key, "on", who @ .., "by", how, number] => {
             Action::Spoil(spoilage(how, number)?, key_of(key)?, nodes(who)?)
         }
-        ["sync", rest @ ..] => Action::Sync(nodes(rest)?),
-        ["start" | "resume" | "hurry", rest @ ..] => Action::Release(nodes(rest)?),
         ["slow", who @ .., "to", rate] => {
             let kbit = rate.strip_suffix("kbit").and_then(|digits| digits.parse().ok());
             let kbit = kbit.filter(|kbit| *kbit > 0);
@@ -292,21 +304,16 @@ fn parse(words: &[&str]) -> Result<Action, String> {
             }
             intercept(deed, &words, written)?
         }
-        ["let-through"] => Action::LetThrough(None),
-        ["let-through", rest @ ..] => Action::LetThrough(Some(rest.join(" "))),
-        ["reconnect"] => Action::Reconnect(None),
-        ["reconnect", rest @ ..] => Action::Reconnect(Some(rest.join(" "))),
         [verb, ..] => {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
-                 load off, kill, stop, pause, power-off, sync, slow, start, resume, hurry, cut, cut-one-way, reconnect, hold, \
-                 lose, refuse, let-through, begin-stop, reassign, elect, spoil, await \
-                 and expect"
+                 load off, kill, stop, begin-stop, pause, power-off, sync, slow, spoil, start, \
+                 resume, hurry, cut, cut-one-way, reconnect, hold, lose, refuse, let-through, \
+                 reassign, elect, await and expect"
             ));
         }
         [] => return Err("a step is missing".into()),
-    };
-    Ok(action)
+    })
 }
 
 fn send(words: &[&str], limit: Duration, must: bool) -> Result<Action, String> {
