@@ -146,7 +146,12 @@ impl Cluster {
         for (node, cut) in disks.cut_power(nodes) {
             let ended = async {
                 cut?;
-                let code = self.kill(node).await?;
+                // A process that met its dead disk first may have ended by itself.
+                let killed = self.kill(node).await;
+                let code = match (killed, self.backend.status(node).await?) {
+                    (Ok(code), _) | (Err(_), Status::Exited { code }) => code,
+                    (Err(error), _) => return Err(error),
+                };
                 disks.unmount(node).map(|()| code)
             };
             lost.insert(node, ended.await);
