@@ -102,6 +102,20 @@ pub enum BackendError {
     },
 }
 
+/// Why a backend without relays has none.
+const NO_RELAYS: &str = "it does not lead what nodes send each other through the driver";
+
+impl BackendError {
+    /// What `backend` cannot do, for this reason, and the namespaces backend can.
+    pub(crate) fn only_namespaces(backend: &'static str, reason: &str) -> Self {
+        Self::Unsupported {
+            backend,
+            reason: reason.to_owned(),
+            remedy: "Use the namespaces backend for that.".to_owned(),
+        }
+    }
+}
+
 /// A place where nodes live. Faults are written once against this, never per backend.
 ///
 /// Every method that waits has a deadline of its own and says what it awaited.
@@ -163,33 +177,20 @@ pub trait Backend: Send + Sync {
     /// the node's network namespace.
     async fn shape(&self, node: NodeName, kbit_per_s: Option<u32>) -> Result<(), BackendError> {
         let _ = (node, kbit_per_s);
-        Err(BackendError::Unsupported {
-            backend: self.name(),
-            reason: "it does not limit what nodes send".to_owned(),
-            remedy: "Use the namespaces backend for that.".to_owned(),
-        })
+        Err(BackendError::only_namespaces(self.name(), "it does not limit what nodes send"))
     }
 
     /// Leads what others send to `port` of the node to its port `to` instead, for as long as its network
     /// namespace lasts. What the node sends itself goes where it went.
     async fn redirect(&self, node: NodeName, port: u16, to: u16) -> Result<(), BackendError> {
         let _ = (node, port, to);
-        Err(self.no_relays())
+        Err(BackendError::only_namespaces(self.name(), NO_RELAYS))
     }
 
     /// A TCP socket inside the node's network namespace, neither bound nor connected.
     async fn open_tcp(&self, node: NodeName) -> Result<TcpSocket, BackendError> {
         let _ = node;
-        Err(self.no_relays())
-    }
-
-    /// That it has none.
-    fn no_relays(&self) -> BackendError {
-        BackendError::Unsupported {
-            backend: self.name(),
-            reason: "it does not lead what nodes send each other through the driver".to_owned(),
-            remedy: "Use the namespaces backend for that.".to_owned(),
-        }
+        Err(BackendError::only_namespaces(self.name(), NO_RELAYS))
     }
 
     /// A UDP socket bound to `port` (0 = any) at the node's address, inside its network

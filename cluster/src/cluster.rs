@@ -78,11 +78,10 @@ impl Cluster {
     /// [`BackendError::Unsupported`] where that cannot be had.
     pub fn give_disks(&mut self, dir: &Path) -> Result<(), BackendError> {
         if self.backend.name() != "namespaces" {
-            return Err(BackendError::Unsupported {
-                backend: self.backend.name(),
-                reason: "its nodes have no disks of their own that could lose power".to_owned(),
-                remedy: "Use the namespaces backend for that.".to_owned(),
-            });
+            return Err(BackendError::only_namespaces(
+                self.backend.name(),
+                "its nodes have no disks of their own that could lose power",
+            ));
         }
         self.disks = Some(Disks::create(dir, &self.nodes)?);
         Ok(())
@@ -147,10 +146,12 @@ impl Cluster {
             let ended = async {
                 cut?;
                 // A process that met its dead disk first may have ended by itself.
-                let killed = self.kill(node).await;
-                let code = match (killed, self.backend.status(node).await?) {
-                    (Ok(code), _) | (Err(_), Status::Exited { code }) => code,
-                    (Err(error), _) => return Err(error),
+                let code = match self.kill(node).await {
+                    Ok(code) => code,
+                    Err(error) => match self.backend.status(node).await? {
+                        Status::Exited { code } => code,
+                        _ => return Err(error),
+                    },
                 };
                 disks.unmount(node).map(|()| code)
             };

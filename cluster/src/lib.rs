@@ -5,6 +5,7 @@ mod batches;
 mod cluster;
 mod disk;
 pub mod docker;
+mod error_name;
 pub mod highwater;
 pub mod kafka;
 pub mod namespaces;

@@ -116,6 +116,17 @@ impl NodeSpec {
         self.logs_dir().join("stdout.log")
     }
 
+    /// A broker for tests, `n` and its number, that lives in `dir`.
+    #[cfg(test)]
+    pub(crate) fn sample(id: u32, dir: &Path) -> Self {
+        Self {
+            name: NodeName::new(id),
+            role: Role::Broker,
+            address: Ipv4Addr::LOCALHOST,
+            dir: dir.to_owned(),
+        }
+    }
+
     /// Client address, `10.0.0.11:9092`.
     pub fn client_endpoint(&self) -> String {
         format!("{}:{CLIENT_PORT}", self.address)

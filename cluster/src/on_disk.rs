@@ -165,11 +165,8 @@ fn offset_of(path: &Path, key: &Key) -> io::Result<Option<i64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
     use crate::batches::tests::{batch, mark};
-    use crate::node::{NodeName, Role};
 
     /// A batch with its right checksum.
     fn sound(first: i64, last: i64, epoch: i32) -> (BatchMark, Vec<u8>) {
@@ -179,15 +176,6 @@ mod tests {
         (mark, batch(mark, 9))
     }
 
-    fn node(dir: &Path) -> NodeSpec {
-        NodeSpec {
-            name: NodeName::new(1),
-            role: Role::Broker,
-            address: Ipv4Addr::LOCALHOST,
-            dir: dir.to_owned(),
-        }
-    }
-
     fn all(log: &mut ReplicaLog) -> Vec<BatchMark> {
         std::iter::from_fn(|| log.next_batch().unwrap()).collect()
     }
@@ -195,7 +183,7 @@ mod tests {
     #[test]
     fn batches_are_read_over_segments_up_to_a_torn_one() {
         let dir = tempfile::tempdir().unwrap();
-        let node = node(dir.path());
+        let node = NodeSpec::sample(1, dir.path());
         let log_dir = node.data_dir().join("t-0");
         fs::create_dir_all(&log_dir).unwrap();
         let (a, a_bytes) = sound(3, 4, 1);
@@ -219,7 +207,7 @@ mod tests {
     #[test]
     fn what_lies_below_the_log_start_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
-        let node = node(dir.path());
+        let node = NodeSpec::sample(1, dir.path());
         let log_dir = node.data_dir().join("t-0");
         fs::create_dir_all(&log_dir).unwrap();
         let (_, a_bytes) = sound(0, 4, 1);

@@ -94,20 +94,12 @@ fn set_high_watermark(node: &NodeSpec, key: &Key, offset: i64) -> io::Result<Val
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
-    use crate::node::{NodeName, Role};
 
     #[test]
     fn each_changes_what_it_says_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let node = NodeSpec {
-            name: NodeName::new(1),
-            role: Role::Broker,
-            address: Ipv4Addr::LOCALHOST,
-            dir: dir.path().to_owned(),
-        };
+        let node = NodeSpec::sample(1, dir.path());
         let key = Key::from("t-0");
         let log_dir = node.data_dir().join("t-0");
         fs::create_dir_all(&log_dir).unwrap();

@@ -33,7 +33,10 @@ impl From<BatchMark> for (i64, i64, i32, u32) {
     }
 }
 
-/// What questions at the edge got, each the name of an error, or `none` where it was served.
+/// What stands among the names of errors for an answer without one.
+pub const SERVED: &str = "NONE";
+
+/// What questions at the edge got, each the name of an error, or [`SERVED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edges {
     /// A fetch in the leader epoch before.

@@ -18,7 +18,7 @@ pub use error::ReadError;
 pub use event::{
     Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
 };
-pub use fetched::{BatchMark, Edges, FETCH, FetchValue, Fetched};
+pub use fetched::{BatchMark, Edges, FETCH, FetchValue, Fetched, SERVED};
 pub use names::{NameId, Names};
 pub use on_disk::{DISK, DiskValue, LOG, LogValue, OnDisk, Stored};
 pub use operations::{

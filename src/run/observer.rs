@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(super) enum Way {
     /// The page of the in-repo broker: all its replicas, with all that they know.
     Page(Client),
-    /// The protocol, which every system speaks: these keys.
-    Protocol(Arc<[Key]>),
+    /// The protocol, which every system speaks.
+    Protocol,
 }
 
 impl Way {
@@ -31,18 +31,18 @@ impl Way {
     ///
     /// # Errors
     /// There is no HTTP client.
-    pub(super) fn of(system: &str, keys: &[Key]) -> Result<Self, reqwest::Error> {
+    pub(super) fn of(system: &str) -> Result<Self, reqwest::Error> {
         if system != "highwater" {
-            return Ok(Self::Protocol(keys.into()));
+            return Ok(Self::Protocol);
         }
         // A connection of its own each time: one to a node that was killed, or cut off, would linger.
         Client::builder().pool_max_idle_per_host(0).no_proxy().build().map(Self::Page)
     }
 
-    async fn ask(&self, node: &NodeSpec) -> Result<Vec<Replica>, ProbeError> {
+    async fn ask(&self, node: &NodeSpec, keys: &[Key]) -> Result<Vec<Replica>, ProbeError> {
         match self {
             Self::Page(client) => replicas(client, node, LIMIT).await,
-            Self::Protocol(keys) => replicas_by_protocol(node, keys, LIMIT).await,
+            Self::Protocol => replicas_by_protocol(node, keys, LIMIT).await,
         }
     }
 }
@@ -58,8 +58,7 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Of `node`, that is asked every `interval`, give or take half of it; `seed` decides. Of what it
-    /// leads of `keys` some is fetched, too.
+    /// Of `node`, that is asked for `keys` every `interval`, give or take half of it; `seed` decides.
     pub(super) fn new(
         node: NodeSpec,
         interval: Duration,
@@ -94,7 +93,7 @@ impl Observer {
         loop {
             sleep(self.interval.mul_f64(self.rng.random_range(0.5..1.5))).await;
             let asked_ns = recorder.now_ns();
-            match self.way.ask(&self.node).await {
+            match self.way.ask(&self.node, &self.keys).await {
                 Ok(found) => {
                     for replica in found {
                         let seen = json!(value(&self.node, asked_ns, replica));

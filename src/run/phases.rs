@@ -197,7 +197,7 @@ impl Run<'_> {
         if interval.is_zero() {
             return Ok(watching);
         }
-        let way = Way::of(&self.plan.cluster.system, cluster.keys())
+        let way = Way::of(&self.plan.cluster.system)
             .map_err(|error| Failure::internal(format!("no HTTP client: {error}")))?;
         let keys: Arc<[Key]> = cluster.keys().into();
         for node in cluster.nodes().iter().filter(|node| node.role.is_broker()) {

@@ -168,8 +168,21 @@ impl<'a> Player<'a> {
                 let synced = nodes.iter().try_for_each(|node| self.cluster.sync(*node));
                 synced.map(|()| Json::Null).map_err(Unmet::because)
             }
-            Action::Release(_) | Action::LetThrough(_) | Action::Reconnect(_) => {
-                self.undo(&step.action).await
+            Action::Release(who) => {
+                let nodes = self.cast.nodes(who).await?;
+                healed(&self.conductor.release(&nodes).await)
+            }
+            Action::LetThrough(None) => {
+                healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
+            }
+            Action::Reconnect(None) => {
+                healed(&self.conductor.heal_kind(FaultKind::Partition).await)
+            }
+            Action::Reconnect(Some(words)) | Action::LetThrough(Some(words)) => {
+                match self.made.remove(words) {
+                    Some(id) => healed(self.conductor.heal(id).await.as_slice()),
+                    None => Err(Unmet(format!("no step above says {words}"))),
+                }
             }
             _ => self.break_something(step).await,
         }
@@ -211,28 +224,6 @@ impl<'a> Player<'a> {
         done
     }
 
-    async fn undo(&mut self, action: &Action) -> Result<Json, Unmet> {
-        match action {
-            Action::Release(who) => {
-                let nodes = self.cast.nodes(who).await?;
-                healed(&self.conductor.release(&nodes).await)
-            }
-            Action::LetThrough(None) => {
-                healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
-            }
-            Action::Reconnect(None) => {
-                healed(&self.conductor.heal_kind(FaultKind::Partition).await)
-            }
-            Action::Reconnect(Some(words)) | Action::LetThrough(Some(words)) => {
-                match self.made.remove(words) {
-                    Some(id) => healed(self.conductor.heal(id).await.as_slice()),
-                    None => Err(Unmet(format!("no step above says {words}"))),
-                }
-            }
-            _ => Ok(Json::Null),
-        }
-    }
-
     /// Records what a look at the cluster showed, for the checkers.
     fn look(&self, value: Json) {
         self.recorder.record(Draft::note(Process::Observer, "recovery", value));
@@ -270,12 +261,7 @@ impl<'a> Player<'a> {
         if whole { Ok(Json::Null) } else { Err(Unmet::because(json!(outcome))) }
     }
 
-    async fn operate(
-        &mut self,
-        step: &Step,
-        key: &Key,
-        operation: Operation,
-    ) -> Result<Json, Unmet> {
+    async fn operate(&self, step: &Step, key: &Key, operation: Operation) -> Result<Json, Unmet> {
         let asked = operation.ask(self.cluster.nodes(), key, OPERATION_LIMIT).await;
         asked.map(|()| Json::Null).map_err(|why| Unmet(format!("{step}: {why}")))
     }
@@ -329,14 +315,14 @@ impl<'a> Player<'a> {
         let nodes = self.cast.nodes(who).await?;
         let begun = Instant::now();
         loop {
-            let (view, marks) = match condition {
-                Condition::Stopped(_) => (View::default(), BTreeMap::new()),
-                Condition::Reached(_, key, ..) => (View::default(), self.marks(&nodes, key).await),
-                _ => (self.cluster.view().await, BTreeMap::new()),
-            };
-            let stopped = match condition {
-                Condition::Stopped(words) => self.stopped(words)?,
-                _ => 0,
+            let (view, marks, stopped) = match condition {
+                Condition::Stopped(words) => {
+                    (View::default(), BTreeMap::new(), self.stopped(words)?)
+                }
+                Condition::Reached(_, key, ..) => {
+                    (View::default(), self.marks(&nodes, key).await, 0)
+                }
+                _ => (self.cluster.view().await, BTreeMap::new(), 0),
             };
             let seen = Seen { view: &view, marks: &marks, stopped };
             let Some(lacking) = lacking(condition, &nodes, &seen) else {

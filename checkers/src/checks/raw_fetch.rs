@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use history::{Fetched, History, NameId};
+use history::{Fetched, History, NameId, SERVED};
 
 use crate::findings::Findings;
 use crate::order::Orders;
@@ -15,8 +15,6 @@ use crate::verdict::{Example, Validity};
 
 pub(crate) const HW_VIOLATION: &str = "hw-violation";
 pub(crate) const UNCHECKED_FETCH: &str = "unchecked-fetch";
-
-const SERVED: &str = "NONE";
 
 pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) {
     let mut by_term: BTreeMap<(NameId, NameId, i32), Vec<&Fetched>> = BTreeMap::new();

@@ -80,26 +80,15 @@ pub(super) fn try_open(gate: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::node::{NodeName, Role};
-
-    fn node(dir: &Path) -> NodeSpec {
-        NodeSpec {
-            name: NodeName::new(1),
-            role: Role::Broker,
-            address: Ipv4Addr::LOCALHOST,
-            dir: dir.to_owned(),
-        }
-    }
 
     #[test]
     fn the_program_runs_only_once_the_gate_is_open_and_keeps_its_pid() {
         let dir = tempfile::tempdir().unwrap();
-        let node = node(dir.path());
+        let node = NodeSpec::sample(1, dir.path());
         fs::create_dir_all(node.logs_dir()).unwrap();
         close(&path(&node)).unwrap();
         let mut launch = Launch::new(["sh", "-c", "echo $$ \"$A\" \"$HOME\"; echo e >&2; exit 7"]);

@@ -18,20 +18,17 @@ use std::time::Duration;
 
 use history::{Key, ReplicaState};
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse};
+use kafka_protocol::messages::{FetchRequest, FetchResponse};
 
 use super::connection::{Dialogue, ProbeError, within};
+use super::fetches::{self, Asked};
 use super::offsets::{self, End};
 use super::replicas::Replica;
-use super::view::{METADATA_VERSIONS, PartitionView, metadata_request, read_metadata, topic_name};
+use super::view::{METADATA_VERSIONS, PartitionView, metadata_request, read_metadata};
 use crate::node::{NodeName, NodeSpec, OBSERVER_PORT};
 
-/// From 11 on followers answer consumers; from 13 on topics go by their ids.
-const FETCH_VERSIONS: RangeInclusive<i16> = 11..=12;
 /// From 4 on they carry a leader epoch.
 const LIST_OFFSETS_VERSIONS: RangeInclusive<i16> = 4..=7;
-const CONSUMER: BrokerId = BrokerId(-1);
 
 /// Asks `node` for its replicas of `keys`. Those that refuse, because they are in another epoch
 /// by now or are not there, are left out.
@@ -52,7 +49,7 @@ pub async fn replicas_by_protocol(
         if before.is_empty() {
             return Ok(Vec::new());
         }
-        let marks = dialogue.ask(FETCH_VERSIONS, &fetch(&views, &before)).await?;
+        let marks = dialogue.ask(fetches::VERSIONS, &fetch(&views, &before)).await?;
         let after = log_ends(&mut dialogue, &views).await?;
         Ok(put_together(node.name, &views, &before, &read_fetch(&marks), &after))
     })
@@ -82,42 +79,21 @@ async fn log_ends(
 
 /// Each key at the end of its log, where there is nothing to send along.
 fn fetch(views: &BTreeMap<Key, PartitionView>, ends: &BTreeMap<Key, i64>) -> FetchRequest {
-    let mut topics: BTreeMap<&str, Vec<FetchPartition>> = BTreeMap::new();
-    for (key, end) in ends {
-        let (Some((topic, partition)), Some(view)) = (key.split(), views.get(key)) else {
-            continue;
-        };
-        let asked = FetchPartition::default()
-            .with_partition(partition)
-            .with_current_leader_epoch(view.leader_epoch)
-            .with_fetch_offset(*end)
-            .with_partition_max_bytes(1);
-        topics.entry(topic).or_default().push(asked);
-    }
-    let topics = topics.into_iter().map(|(name, partitions)| {
-        FetchTopic::default().with_topic(topic_name(name)).with_partitions(partitions)
+    let asked = ends.iter().filter_map(|(key, end)| {
+        Some(Asked { key, leader_epoch: views.get(key)?.leader_epoch, from: *end })
     });
-    FetchRequest::default()
-        .with_replica_id(CONSUMER)
-        .with_max_wait_ms(0)
-        .with_min_bytes(0)
-        .with_max_bytes(1)
-        .with_session_epoch(-1)
-        .with_topics(topics.collect())
+    fetches::request(asked, 1, 1)
 }
 
 fn read_fetch(answer: &FetchResponse) -> BTreeMap<Key, Marks> {
-    let partitions = answer.responses.iter().flat_map(|topic| {
-        topic.partitions.iter().map(|partition| (topic.topic.0.as_str(), partition))
-    });
-    partitions
+    fetches::by_key(answer)
         .filter(|(_, partition)| ResponseError::try_from_code(partition.error_code).is_none())
-        .map(|(topic, partition)| {
+        .map(|(key, partition)| {
             let marks = Marks {
                 high_watermark: partition.high_watermark,
                 log_start: partition.log_start_offset,
             };
-            (Key::new(topic, partition.partition_index), marks)
+            (key, marks)
         })
         .collect()
 }
@@ -203,6 +179,6 @@ mod tests {
         let request = fetch(&view(1), &at(9));
         let asked = &request.topics[0].partitions[0];
         assert_eq!((asked.current_leader_epoch, asked.fetch_offset), (7, 9));
-        assert_eq!((request.replica_id, request.max_wait_ms), (CONSUMER, 0));
+        assert_eq!((request.replica_id, request.max_wait_ms), (fetches::CONSUMER, 0));
     }
 }

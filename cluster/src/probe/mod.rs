@@ -2,6 +2,7 @@
 
 mod by_protocol;
 mod connection;
+mod fetches;
 mod offsets;
 mod quorum;
 mod raw_consumer;

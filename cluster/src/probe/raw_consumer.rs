@@ -11,23 +11,19 @@
 //! All go over one connection, so that one process answers, in this order.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use history::{Edges, FetchValue, Key};
+use history::{Edges, FetchValue, Key, SERVED};
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::fetch_response::PartitionData;
-use kafka_protocol::messages::{BrokerId, FetchRequest, FetchResponse};
+use kafka_protocol::messages::FetchResponse;
 
 use super::connection::{Dialogue, ProbeError, within};
-use super::view::{METADATA_VERSIONS, metadata_request, read_metadata, topic_name};
+use super::fetches::{self, Asked, by_key};
+use super::view::{METADATA_VERSIONS, metadata_request, read_metadata};
 use crate::batches::read_batches;
+use crate::error_name::error_name;
 use crate::node::{NodeSpec, OBSERVER_PORT};
 
-/// From 9 on a fetch names the leader epoch; from 13 on topics go by their ids.
-const FETCH_VERSIONS: RangeInclusive<i16> = 11..=12;
-const CONSUMER: BrokerId = BrokerId(-1);
 /// Most that one fetch asks for of a key: enough for the high watermark to lie in it, and no burden.
 const MOST_BYTES: i32 = 16 * 1024;
 /// Whoever is further behind goes on at the high watermark: that is what is looked at.
@@ -35,21 +31,12 @@ const MOST_BEHIND: i64 = 200;
 /// No log grows by so much between two questions.
 const FAR: i64 = 1 << 40;
 const FAR_EPOCH: i32 = 1_000_000;
-/// What stands for an answer without an error.
-const SERVED: &str = "NONE";
 
 /// Reads at the high watermark of what one node leads.
 #[derive(Debug, Default)]
 pub struct RawConsumer {
     /// Where it reads on.
     positions: BTreeMap<Key, i64>,
-}
-
-/// A key, the leader epoch in which it is asked for, and from where.
-struct Asked<'a> {
-    key: &'a Key,
-    leader_epoch: i32,
-    from: i64,
 }
 
 impl RawConsumer {
@@ -112,7 +99,7 @@ impl RawConsumer {
             }
             for (key, data) in by_key(&ask(&mut dialogue, &asked, 1).await?) {
                 if let Some(fetched) = served.get_mut(&key) {
-                    *edge.of(&mut fetched.edges) = Some(error_name(data.error_code));
+                    *edge.of(&mut fetched.edges) = Some(told(data.error_code));
                 }
             }
         }
@@ -142,35 +129,10 @@ async fn ask(
     asked: &[Asked<'_>],
     most_bytes: i32,
 ) -> Result<FetchResponse, ProbeError> {
-    let mut topics: BTreeMap<&str, Vec<FetchPartition>> = BTreeMap::new();
-    for one in asked {
-        let Some((topic, partition)) = one.key.split() else { continue };
-        topics.entry(topic).or_default().push(
-            FetchPartition::default()
-                .with_partition(partition)
-                .with_current_leader_epoch(one.leader_epoch)
-                .with_fetch_offset(one.from)
-                .with_partition_max_bytes(most_bytes),
-        );
-    }
-    let topics = topics.into_iter().map(|(name, partitions)| {
-        FetchTopic::default().with_topic(topic_name(name)).with_partitions(partitions)
-    });
-    let request = FetchRequest::default()
-        .with_replica_id(CONSUMER)
-        .with_max_wait_ms(0)
-        .with_min_bytes(0)
-        .with_max_bytes(most_bytes.saturating_mul(i32::try_from(asked.len()).unwrap_or(1)))
-        .with_session_epoch(-1)
-        .with_topics(topics.collect());
-    dialogue.ask(FETCH_VERSIONS, &request).await
-}
-
-fn by_key(answer: &FetchResponse) -> impl Iterator<Item = (Key, &PartitionData)> {
-    let topics = answer.responses.iter();
-    topics
-        .flat_map(|topic| topic.partitions.iter().map(|data| (topic.topic.0.as_str(), data)))
-        .map(|(topic, data)| (Key::new(topic, data.partition_index), data))
+    let in_all = most_bytes.saturating_mul(i32::try_from(asked.len()).unwrap_or(1));
+    dialogue
+        .ask(fetches::VERSIONS, &fetches::request(asked.iter().copied(), most_bytes, in_all))
+        .await
 }
 
 /// What was served without an error. The question's time is filled in by whoever records it.
@@ -200,47 +162,32 @@ fn served(
         .collect()
 }
 
-/// The name that Kafka gives an error code: `OFFSET_OUT_OF_RANGE`; `NONE` for none.
-fn error_name(code: i16) -> String {
-    let Some(error) = ResponseError::try_from_code(code) else {
-        return SERVED.to_owned();
-    };
-    let mut name = String::new();
-    for letter in format!("{error:?}").chars() {
-        if letter.is_ascii_uppercase() && !name.is_empty() {
-            name.push('_');
-        }
-        name.push(letter.to_ascii_uppercase());
-    }
-    name
+/// The name of an error code, or what stands for none.
+fn told(code: i16) -> String {
+    ResponseError::try_from_code(code).map_or_else(|| SERVED.to_owned(), error_name)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::path::Path;
 
-    use kafka_protocol::messages::fetch_response::FetchableTopicResponse;
+    use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 
     use super::*;
     use crate::batches::tests::{batch, mark};
-    use crate::node::{NodeName, Role};
+    use crate::probe::view::topic_name;
 
     #[test]
     fn errors_have_the_names_that_kafka_gives_them() {
-        assert_eq!(error_name(0), "NONE");
-        assert_eq!(error_name(1), "OFFSET_OUT_OF_RANGE");
-        assert_eq!(error_name(74), "FENCED_LEADER_EPOCH");
-        assert_eq!(error_name(75), "UNKNOWN_LEADER_EPOCH");
+        assert_eq!(told(0), "NONE");
+        assert_eq!(told(1), "OFFSET_OUT_OF_RANGE");
+        assert_eq!(told(74), "FENCED_LEADER_EPOCH");
+        assert_eq!(told(75), "UNKNOWN_LEADER_EPOCH");
     }
 
     #[test]
     fn what_was_refused_is_left_out_and_the_rest_is_told_with_its_batches() {
-        let node = NodeSpec {
-            name: NodeName::new(2),
-            role: Role::Broker,
-            address: Ipv4Addr::LOCALHOST,
-            dir: "/n2".into(),
-        };
+        let node = NodeSpec::sample(2, Path::new("/n2"));
         let keys = ["t-0", "t-1"].map(Key::from);
         let asked = keys.each_ref().map(|key| Asked { key, leader_epoch: 3, from: 7 });
         let records = batch(mark(6, 9, 3, 5), 4);

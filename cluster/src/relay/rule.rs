@@ -8,45 +8,57 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ApiKey;
 use serde::{Serialize, Serializer};
 
+use crate::error_name::error_name;
 use crate::node::NodeName;
 
-/// The messages that nodes send each other.
-const MESSAGES: [(&str, Option<ApiKey>); 5] = [
-    ("any", None),
-    ("Fetch", Some(ApiKey::Fetch)),
-    ("AlterPartition", Some(ApiKey::AlterPartition)),
-    ("BrokerHeartbeat", Some(ApiKey::BrokerHeartbeat)),
-    ("BrokerRegistration", Some(ApiKey::BrokerRegistration)),
+/// The messages that can be named: those that nodes send each other.
+const MESSAGES: [Message; 5] = [
+    Message(None),
+    Message(Some(ApiKey::Fetch)),
+    Message(Some(ApiKey::AlterPartition)),
+    Message(Some(ApiKey::BrokerHeartbeat)),
+    Message(Some(ApiKey::BrokerRegistration)),
 ];
 
-/// What a leader or a controller may answer to a proposal for an ISR (R14 to R16).
-const REFUSALS: [(&str, ResponseError); 6] = [
-    ("INVALID_UPDATE_VERSION", ResponseError::InvalidUpdateVersion),
-    ("FENCED_LEADER_EPOCH", ResponseError::FencedLeaderEpoch),
-    ("INVALID_REQUEST", ResponseError::InvalidRequest),
-    ("INELIGIBLE_REPLICA", ResponseError::IneligibleReplica),
-    ("OPERATION_NOT_ATTEMPTED", ResponseError::OperationNotAttempted),
-    ("UNKNOWN_SERVER_ERROR", ResponseError::UnknownServerError),
+/// What a controller may answer to a proposal for an ISR (R14 to R16).
+const REFUSALS: [Refusal; 6] = [
+    Refusal(ResponseError::InvalidUpdateVersion),
+    Refusal(ResponseError::FencedLeaderEpoch),
+    Refusal(ResponseError::InvalidRequest),
+    Refusal(ResponseError::IneligibleReplica),
+    Refusal(ResponseError::OperationNotAttempted),
+    Refusal(ResponseError::UnknownServerError),
 ];
+
+/// The one of `all` that is written so; `what` they are.
+fn named<T: Copy + fmt::Display>(all: &[T], text: &str, what: &str) -> Result<T, String> {
+    all.iter().copied().find(|one| one.to_string() == text).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(ToString::to_string).collect();
+        format!("`{text}` is no {what}; there are {}", names.join(", "))
+    })
+}
 
 /// A kind of message between nodes, or any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Message(usize);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message(Option<ApiKey>);
 
 impl Message {
     /// Those that can be named.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..MESSAGES.len()).map(Self)
+        MESSAGES.into_iter()
     }
 
     fn is(self, key: i16) -> bool {
-        MESSAGES.get(self.0).is_some_and(|(_, api)| api.is_none_or(|api| api as i16 == key))
+        self.0.is_none_or(|api| api as i16 == key)
     }
 }
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MESSAGES.get(self.0).map_or("", |(name, _)| name))
+        match self.0 {
+            None => f.write_str("any"),
+            Some(api) => write!(f, "{api:?}"),
+        }
     }
 }
 
@@ -54,27 +66,24 @@ impl FromStr for Message {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        MESSAGES.iter().position(|(name, _)| *name == text).map(Self).ok_or_else(|| {
-            let names: Vec<_> = MESSAGES.iter().map(|(name, _)| *name).collect();
-            format!("`{text}` is no message; there are {}", names.join(", "))
-        })
+        named(&MESSAGES, text, "message")
     }
 }
 
 /// An error that a request is answered with, instead of by whom it was sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal(usize);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal(ResponseError);
 
 impl Refusal {
     /// Kafka's code.
-    pub(crate) fn code(self) -> i16 {
-        REFUSALS.get(self.0).map_or(-1, |(_, error)| error.code())
+    pub(crate) const fn code(self) -> i16 {
+        self.0.code()
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(REFUSALS.get(self.0).map_or("", |(name, _)| name))
+        f.write_str(&error_name(self.0))
     }
 }
 
@@ -82,10 +91,7 @@ impl FromStr for Refusal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        REFUSALS.iter().position(|(name, _)| *name == text).map(Self).ok_or_else(|| {
-            let names: Vec<_> = REFUSALS.iter().map(|(name, _)| *name).collect();
-            format!("`{text}` is no refusal; there are {}", names.join(", "))
-        })
+        named(&REFUSALS, text, "refusal")
     }
 }
 
@@ -108,7 +114,7 @@ impl fmt::Display for Side {
 }
 
 /// What is done to a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// It waits until the rule is lifted, and then goes on its way, however late.
     Hold,
