@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 const ANOMALIES: &[&str] = &[
     "G1a",
+    "ack-under-replicated",
     "damaged-batch",
     "duplicate",
     "hw-regression",
@@ -31,9 +32,12 @@ const ANOMALIES: &[&str] = &[
     "isr-thrash",
     "leaderless",
     "lost-write",
+    "misnumbered-batch",
     "no-writer",
     "nonmonotonic-poll",
     "nonmonotonic-send",
+    "offset-commit-ahead",
+    "offset-commit-lost",
     "poll-skip",
     "precommitted-read",
     "read-uncommitted-hw",

@@ -4,7 +4,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use history::Key;
+use history::{EXEMPT, ExemptValue, Key};
+use serde_json::json;
 use workloads::{Acks, ProducerPlan};
 
 use crate::closing::ClosingWrites;
@@ -92,6 +93,12 @@ impl Hand {
         };
         self.values.used(index, FIRST_VALUE - 1);
         let values: Vec<i64> = (0..count).map(|_| self.values.fresh(index)).collect();
+        if acks != Acks::All
+            && let (Some(first), Some(last)) = (values.first(), values.last())
+        {
+            let value = ExemptValue { key: key.to_string(), first: *first, last: *last };
+            self.setting.journal.observe(EXEMPT, json!(value));
+        }
         let sending = on_thread("send-by-hand", move || {
             let sent = producer.send(index, &values, limit);
             (producer, sent)

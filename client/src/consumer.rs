@@ -91,11 +91,11 @@ impl Consumer {
         let (number, incarnation) = (self.number, self.incarnation);
         let client_id = format!("highwater-consumer-{number}-{incarnation}");
         let subscribes = plan.subscribes(number);
-        let group =
-            if subscribes { plan.group.clone() } else { format!("{}-assign-{number}", plan.group) };
+        let group = plan.group_of(number);
         let instance = (subscribes && plan.static_membership).then_some(client_id.as_str());
         let config = config::consumer(plan, &self.setting.bootstrap, &client_id, &group, instance);
         let context = GroupContext::new(
+            &group,
             &self.setting.journal,
             &self.setting.keys,
             plan.commits,

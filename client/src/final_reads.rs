@@ -216,14 +216,11 @@ impl<'a> TopicReader<'a> {
     fn start(&self, partitions: &BTreeSet<i32>) -> KafkaResult<Reader> {
         let plan = ConsumerPlan { fetch_min_bytes: 1, ..self.setting.plan.consumer.clone() };
         let (topic, incarnation) = (&self.topic, self.incarnation);
-        let config = config::consumer(
-            &plan,
-            &self.setting.bootstrap,
-            &format!("highwater-final-{topic}-{incarnation}"),
-            &format!("{}-final", plan.group),
-            None,
-        );
-        let context = GroupContext::new(&self.setting.journal, &self.setting.keys, false, true);
+        let client_id = format!("highwater-final-{topic}-{incarnation}");
+        let group = format!("{}-final", plan.group);
+        let config = config::consumer(&plan, &self.setting.bootstrap, &client_id, &group, None);
+        let (journal, keys) = (&self.setting.journal, &self.setting.keys);
+        let context = GroupContext::new(&group, journal, keys, false, true);
         let client = Reader::start(&config, &self.setting.keys, context)?;
         let mut list = TopicPartitionList::new();
         for partition in partitions {

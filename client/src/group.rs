@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use history::{Rebalance, RebalanceKind};
+use history::{COMMIT, CommitPhase, CommitValue, Rebalance, RebalanceKind};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, RebalanceProtocol};
 use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{Offset, TopicPartitionList};
+use serde_json::json;
 
 use crate::journal::Journal;
 use crate::keys::KeyTable;
@@ -27,6 +29,7 @@ const FIRST: Offset = Offset::Offset(0);
 
 /// Collects rebalances and decides where a group member begins to read.
 pub(crate) struct GroupContext {
+    group: String,
     keys: Arc<KeyTable>,
     /// Are offsets committed, so that a member can go on where the group stood?
     commits: bool,
@@ -40,12 +43,14 @@ pub(crate) struct GroupContext {
 
 impl GroupContext {
     pub(crate) fn new(
+        group: &str,
         journal: &Arc<Journal>,
         keys: &Arc<KeyTable>,
         commits: bool,
         from_beginning: bool,
     ) -> Self {
         Self {
+            group: group.to_owned(),
             keys: Arc::clone(keys),
             commits,
             from_beginning: AtomicBool::new(from_beginning),
@@ -59,13 +64,54 @@ impl GroupContext {
         self.commit_open.load(Ordering::Relaxed)
     }
 
+    /// Records where a commit is.
+    fn record_commit(&self, id: u64, phase: CommitPhase, offsets: &TopicPartitionList) {
+        let elements = offsets.elements();
+        let said = elements.iter().filter_map(|element| match element.offset() {
+            Offset::Offset(offset) => {
+                let key = self.keys.key(element.topic(), element.partition());
+                Some((key.to_string(), offset))
+            }
+            _ => None,
+        });
+        let value = CommitValue { id, group: self.group.clone(), phase, offsets: said.collect() };
+        self.journal.observe(COMMIT, json!(value));
+    }
+
     /// Commits `offsets` without waiting: a coordinator that is away would hold up the reads
-    /// that matter most, those during a fault.
-    pub(crate) fn commit(&self, consumer: &BaseConsumer<Self>, offsets: &TopicPartitionList) {
-        self.commit_open.store(true, Ordering::Relaxed);
-        if let Err(error) = consumer.commit(offsets, CommitMode::Async) {
-            self.commit_callback(Err(error), offsets);
+    /// that matter most, those during a fault. What librdkafka calls asynchronous tells nobody its
+    /// end where a client takes events, as all of these do; so a thread waits, no longer than the
+    /// session's and the request's time-outs.
+    pub(crate) fn commit(consumer: &Arc<BaseConsumer<Self>>, offsets: TopicPartitionList) {
+        let context = consumer.context();
+        let id = context.journal.fresh_commit();
+        context.record_commit(id, CommitPhase::Asked, &offsets);
+        context.commit_open.store(true, Ordering::Relaxed);
+        let waiting = thread::Builder::new().name(format!("commit-{id}")).spawn({
+            let consumer = Arc::clone(consumer);
+            move || {
+                let result = consumer.commit(&offsets, CommitMode::Sync);
+                consumer.context().ended(id, result, &offsets);
+            }
+        });
+        if let Err(error) = waiting {
+            tracing::warn!(%error, "there is no thread for a commit");
+            context.commit_open.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// A commit was answered, or will not be.
+    fn ended(&self, id: u64, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        let phase = match result {
+            Ok(()) => CommitPhase::Acknowledged,
+            Err(error) => {
+                tracing::debug!(%error, "a commit was not acknowledged");
+                self.journal.live().failed_commits.fetch_add(1, Ordering::Relaxed);
+                CommitPhase::Unknown
+            }
+        };
+        self.record_commit(id, phase, offsets);
+        self.commit_open.store(false, Ordering::Relaxed);
     }
 
     /// The rebalances since the last call.
@@ -143,15 +189,6 @@ pub(crate) fn settle(consumer: &BaseConsumer<GroupContext>) {
 logs::forwards_logs!(GroupContext);
 
 impl ConsumerContext for GroupContext {
-    fn commit_callback(&self, result: KafkaResult<()>, _: &TopicPartitionList) {
-        self.commit_open.store(false, Ordering::Relaxed);
-        if let Err(error) = result {
-            tracing::debug!(%error, "a commit was not acknowledged");
-            let live = self.journal.live();
-            live.failed_commits.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
     fn rebalance(
         &self,
         consumer: &BaseConsumer<Self>,

@@ -14,11 +14,12 @@ pub(crate) struct Journal {
     recorder: Arc<dyn Record>,
     live: Arc<LiveStats>,
     next_process: AtomicU64,
+    next_commit: AtomicU64,
 }
 
 impl Journal {
     pub(crate) fn new(recorder: Arc<dyn Record>, live: Arc<LiveStats>) -> Self {
-        Self { recorder, live, next_process: AtomicU64::new(0) }
+        Self { recorder, live, next_process: AtomicU64::new(0), next_commit: AtomicU64::new(0) }
     }
 
     pub(crate) fn live(&self) -> &LiveStats {
@@ -33,6 +34,21 @@ impl Journal {
     /// A number that no process has had.
     pub(crate) fn fresh_process(&self) -> u64 {
         self.next_process.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number that no commit has had.
+    pub(crate) fn fresh_commit(&self) -> u64 {
+        self.next_commit.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has anybody committed anything?
+    pub(crate) fn has_commits(&self) -> bool {
+        self.next_commit.load(Ordering::Relaxed) > 0
+    }
+
+    /// Records what belongs to no process's operation.
+    pub(crate) fn observe(&self, function: &str, value: serde_json::Value) {
+        self.recorder.record(Draft::note(Process::Observer, function, value));
     }
 
     pub(crate) fn record(&self, event: Draft) {

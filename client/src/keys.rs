@@ -37,6 +37,11 @@ impl KeyTable {
         table
     }
 
+    /// Every key, by its index.
+    pub(crate) fn all(&self) -> &[Target] {
+        &self.targets
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<&Target> {
         self.targets.get(index)
     }

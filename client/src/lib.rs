@@ -6,7 +6,7 @@
 //! | `queue` | [`QueueClients`]: the phases of the workload `queue` |
 //! | `sender`, `producer`, `room` | open-loop sends: the thread, a client, how many at once |
 //! | `consumer`, `group`, `reader` | one consumer: its process, its group, its client |
-//! | `closing`, `final_reads` | the last phase |
+//! | `closing`, `final_reads`, `committed` | the last phase |
 //! | `by_hand` | [`Hand`]: sends and reads one by one, for scenarios |
 //! | `journal`, `values`, `keys` | process numbers, values and keys, shared by all |
 //! | `live` | [`LiveStats`] for whoever watches |
@@ -19,6 +19,7 @@
 pub mod bench;
 mod by_hand;
 mod closing;
+mod committed;
 mod config;
 mod consumer;
 mod final_reads;
@@ -39,6 +40,7 @@ mod values;
 
 pub use by_hand::{Hand, Sent};
 pub use closing::{ClosingWrite, ClosingWrites};
+pub use committed::SilentGroups;
 pub use final_reads::UnreadKeys;
 pub use live::{Counts, KeyProgress, LiveStats};
 pub use queue::{ClientError, QueueClients, QueueSummary};

@@ -40,7 +40,7 @@ pub(crate) struct Batch {
 
 /// A consumer client.
 pub(crate) struct Reader {
-    consumer: BaseConsumer<GroupContext>,
+    consumer: Arc<BaseConsumer<GroupContext>>,
     keys: Arc<KeyTable>,
     /// An error that came after records: the poll after the one that returned these ends with it.
     pending: Option<Fault>,
@@ -57,7 +57,7 @@ impl Reader {
         context: GroupContext,
     ) -> KafkaResult<Self> {
         Ok(Self {
-            consumer: config.create_with_context(context)?,
+            consumer: Arc::new(config.create_with_context(context)?),
             keys: Arc::clone(keys),
             pending: None,
         })
@@ -149,7 +149,7 @@ impl Reader {
         for (topic, partition, offset) in offsets {
             list.add_partition_offset(topic, partition, Offset::Offset(offset))?;
         }
-        self.consumer.context().commit(&self.consumer, &list);
+        GroupContext::commit(&self.consumer, list);
         Ok(())
     }
 }

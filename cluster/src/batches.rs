@@ -27,6 +27,32 @@ pub(crate) fn read_header(bytes: &[u8]) -> Option<(BatchMark, usize)> {
     Some((mark, length.checked_add(LENGTH_END)?))
 }
 
+/// How a producer numbered the records of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// The producer, and in which epoch.
+    pub(crate) producer: (i64, i16),
+    /// Of the first record.
+    pub(crate) first: i32,
+    /// Of the last record. Numbers go from the greatest on with 0.
+    pub(crate) last: i32,
+}
+
+/// The numbers in a header; none where no producer numbers its records, and in markers of transactions.
+pub(crate) fn read_numbers(header: &[u8; HEADER_BYTES]) -> Option<Numbers> {
+    const CONTROL: u8 = 1 << 5;
+    let number =
+        |at: usize| -> Option<i32> { Some(i32::from_be_bytes(*header.get(at..)?.first_chunk()?)) };
+    let id = i64::from_be_bytes(*header.get(43..)?.first_chunk()?);
+    let epoch = i16::from_be_bytes(*header.get(51..)?.first_chunk()?);
+    let (first, span) = (number(53)?, number(23)?);
+    if id < 0 || first < 0 || header[22] & CONTROL != 0 {
+        return None;
+    }
+    let last = (i64::from(first) + i64::from(span)) % (i64::from(i32::MAX) + 1);
+    Some(Numbers { producer: (id, epoch), first, last: i32::try_from(last).ok()? })
+}
+
 /// The whole batches in what a fetch returned; it may end in a part of one.
 pub(crate) fn read_batches(mut bytes: &[u8]) -> Vec<BatchMark> {
     let mut batches = Vec::new();

@@ -1,13 +1,14 @@
 //! The replicas of a stopped node, read from its disk: segments, checkpoints, as every system here keeps
 //! them. Batches are read one after the other; no log is ever in memory as a whole.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use history::{BatchMark, DiskValue, Key};
 
-use crate::batches::{HEADER_BYTES, read_header};
+use crate::batches::{HEADER_BYTES, Numbers, read_header, read_numbers};
 use crate::node::NodeSpec;
 
 pub(crate) const EPOCHS: &str = "leader-epoch-checkpoint";
@@ -23,6 +24,8 @@ pub struct ReplicaLog {
     pub replica: DiskValue,
     segments: std::vec::IntoIter<(i64, PathBuf)>,
     reader: Option<Segment>,
+    /// The last number of each producer's epoch.
+    last_numbers: BTreeMap<(i64, i16), i32>,
 }
 
 struct Segment {
@@ -57,8 +60,10 @@ impl ReplicaLog {
             epochs: pairs(&dir.join(EPOCHS))?,
             torn_bytes: 0,
             damaged: Vec::new(),
+            misnumbered: Vec::new(),
         };
-        Ok(Some(Self { replica, segments: segments.into_iter(), reader: None }))
+        let last_numbers = BTreeMap::new();
+        Ok(Some(Self { replica, segments: segments.into_iter(), reader: None, last_numbers }))
     }
 
     /// The next batch. None: the log ends here, or what follows is torn.
@@ -91,6 +96,13 @@ impl ReplicaLog {
             if !batch.sound {
                 self.replica.damaged.push(batch.mark.first);
             }
+            if let Some(numbers) = batch.numbers {
+                let last = self.last_numbers.insert(numbers.producer, numbers.last);
+                let next = last.map(|last| last.checked_add(1).unwrap_or(0));
+                if next.is_some_and(|next| next != numbers.first) {
+                    self.replica.misnumbered.push(batch.mark.first);
+                }
+            }
             return Ok(Some(batch.mark));
         }
     }
@@ -99,6 +111,7 @@ impl ReplicaLog {
 struct Batch {
     mark: BatchMark,
     sound: bool,
+    numbers: Option<Numbers>,
 }
 
 impl Segment {
@@ -118,7 +131,7 @@ impl Segment {
         self.left -= size as u64;
         let checked = header.get(CHECKED_FROM..).unwrap_or_default();
         let crc = crc32c::crc32c_append(crc32c::crc32c(checked), &body);
-        Ok(Some(Batch { mark, sound: crc == mark.crc }))
+        Ok(Some(Batch { mark, sound: crc == mark.crc, numbers: read_numbers(&header) }))
     }
 }
 

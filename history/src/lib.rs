@@ -4,6 +4,7 @@
 //! `Read`, writers take `Write`, and time is handed in.
 #![forbid(unsafe_code)]
 
+mod commits;
 mod error;
 mod event;
 mod fetched;
@@ -11,9 +12,11 @@ mod names;
 mod on_disk;
 mod operations;
 mod probe;
+mod promise;
 mod read;
 mod record;
 
+pub use commits::{At, COMMIT, COMMITTED, CommitPhase, CommitValue, CommittedValue};
 pub use error::ReadError;
 pub use event::{
     Draft, Event, Function, Key, Kind, MicroOp, Pair, Process, Rebalance, RebalanceKind, Value,
@@ -26,5 +29,6 @@ pub use operations::{
     Setup,
 };
 pub use probe::{PROBE, Probe, ProbeValue, ReplicaState};
+pub use promise::{EXEMPT, ExemptValue, PROMISE, PromiseValue, TopicPromise};
 pub use read::LineError;
 pub use record::Record;

@@ -29,6 +29,9 @@ pub struct DiskValue {
     pub torn_bytes: u64,
     /// First offsets of batches whose content does not fit their checksum.
     pub damaged: Vec<i64>,
+    /// First offsets of batches that do not follow what their producer sent before, by its own numbers.
+    #[serde(default)]
+    pub misnumbered: Vec<i64>,
 }
 
 /// The value of an event `log`: batches of a key one after the other, all on the same disks.

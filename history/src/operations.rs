@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::commits::{At, CommitValue, CommittedValue};
 use crate::event::Pair;
 use crate::fetched::Fetched;
 use crate::names::{NameId, Names};
 use crate::on_disk::{OnDisk, Stored};
 use crate::probe::Probe;
+use crate::promise::{ExemptValue, PromiseValue};
 
 /// Number of an operation; they are numbered in the order in which they completed, and those
 /// that never did come last, in the order of their invocations.
@@ -208,6 +210,14 @@ pub struct History {
     pub disks: Vec<OnDisk>,
     /// Their batches: the observer's events `log`.
     pub stored: Vec<Stored>,
+    /// What groups committed, in order: the observer's events `commit`.
+    pub commits: Vec<At<CommitValue>>,
+    /// Where groups would go on, in order: the observer's events `committed`.
+    pub committed: Vec<At<CommittedValue>>,
+    /// What acknowledgements promise; none where the history does not say.
+    pub promise: PromiseValue,
+    /// Values whose acknowledgements promise less.
+    pub exempt: Vec<ExemptValue>,
     /// Names of nodes and keys in `probes`, `fetches`, `disks` and `stored`.
     pub probed: Names,
     /// How often each error code came with each `f`.

@@ -12,6 +12,8 @@ static ON: AtomicU64 = AtomicU64::new(0);
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
+    /// R1: who was found caught up once is not looked at again.
+    R1NoRecheck,
     /// R2: a fenced replica is eligible.
     R2NoFencedCheck,
     /// R3: a replica in another life than the metadata knows is eligible.
@@ -44,6 +46,8 @@ pub enum Bug {
     R16LoseRetry,
     /// R17: an eligible replica that is caught up is not waited for.
     R17NoWait,
+    /// R17: a replica is waited for though it cannot enter the ISR.
+    R17NoEligibility,
     /// R18: the leader's high watermark is whatever comes out.
     R18PlainAssignment,
     /// R19: the high watermark moves however small the ISR is.
@@ -58,6 +62,8 @@ pub enum Bug {
     R23IgnoreOwnEnd,
     /// R24: a follower begins by cutting its log to its high watermark.
     R24TruncateToHighWatermark,
+    /// R25: a follower whose log is no longer than its leader's keeps it.
+    R25CompareLengths,
     /// R26: a follower without epochs keeps its whole log.
     R26StartAtLogEnd,
     /// R27: brokers that fall silent together are fenced in one event.
@@ -66,12 +72,16 @@ pub enum Bug {
     R28Reverse,
     /// R29: unclean elections whatever the topic allows.
     R29IgnoreTopic,
+    /// R29: what one pass of elections leaves over is not taken up at once.
+    R29NoRepeat,
     /// R30: the last member of the ISR leaves it.
     R30EmptyIsr,
     /// R31: the asker's leader epoch is not looked at.
     R31NoEpochCheck,
     /// R32: a fenced fetcher gives up for good, newer epoch or not.
     R32FailAlways,
+    /// R33: the high watermark is the leader's before the log is cut.
+    R33BeforeTruncating,
     /// R34: consumers are served to the end of the log.
     R34ServeToLogEnd,
     /// R35: the partition epoch on which a proposal builds is not looked at.
@@ -90,6 +100,10 @@ pub enum Bug {
     FetchSkipsAtSegmentEnd,
     /// A consumer beyond the end is served from the log's start.
     FetchFallsBackToLogStart,
+    /// Some commits of groups are answered and not kept.
+    OffsetCommitLost,
+    /// Some batches are put off until the producer's next one was written.
+    ReorderedBatches,
     /// A producer is told that its record is at offset 0.
     OffsetZeroAnswered,
     /// Some writes are refused after they were written.
@@ -102,7 +116,8 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 50] = [
+        Self::R1NoRecheck,
         Self::R2NoFencedCheck,
         Self::R3AcceptMismatch,
         Self::R4NoEpochClause,
@@ -119,6 +134,7 @@ impl Bug {
         Self::R15StayPending,
         Self::R16LoseRetry,
         Self::R17NoWait,
+        Self::R17NoEligibility,
         Self::R18PlainAssignment,
         Self::R19NoMinIsr,
         Self::R20NoUpperClamp,
@@ -126,13 +142,16 @@ impl Bug {
         Self::R22OffsetWithoutEpoch,
         Self::R23IgnoreOwnEnd,
         Self::R24TruncateToHighWatermark,
+        Self::R25CompareLengths,
         Self::R26StartAtLogEnd,
         Self::R27BatchExpiries,
         Self::R28Reverse,
         Self::R29IgnoreTopic,
+        Self::R29NoRepeat,
         Self::R30EmptyIsr,
         Self::R31NoEpochCheck,
         Self::R32FailAlways,
+        Self::R33BeforeTruncating,
         Self::R34ServeToLogEnd,
         Self::R35NoPartitionEpoch,
         Self::R36NoEligibility,
@@ -142,6 +161,8 @@ impl Bug {
         Self::DedupLostOnFailover,
         Self::FetchSkipsAtSegmentEnd,
         Self::FetchFallsBackToLogStart,
+        Self::OffsetCommitLost,
+        Self::ReorderedBatches,
         Self::OffsetZeroAnswered,
         Self::ErrorAfterAppend,
         Self::ValueCorrupted,
@@ -151,6 +172,7 @@ impl Bug {
     /// Its name on command lines and in reports.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::R1NoRecheck => "r1-no-recheck",
             Self::R2NoFencedCheck => "r2-no-fenced-check",
             Self::R3AcceptMismatch => "r3-accept-mismatch",
             Self::R4NoEpochClause => "r4-no-epoch-clause",
@@ -167,6 +189,7 @@ impl Bug {
             Self::R15StayPending => "r15-stay-pending",
             Self::R16LoseRetry => "r16-lose-retry",
             Self::R17NoWait => "r17-no-wait",
+            Self::R17NoEligibility => "r17-no-eligibility",
             Self::R18PlainAssignment => "r18-plain-assignment",
             Self::R19NoMinIsr => "r19-no-min-isr",
             Self::R20NoUpperClamp => "r20-no-upper-clamp",
@@ -174,13 +197,16 @@ impl Bug {
             Self::R22OffsetWithoutEpoch => "r22-offset-without-epoch",
             Self::R23IgnoreOwnEnd => "r23-ignore-own-end",
             Self::R24TruncateToHighWatermark => "r24-truncate-to-hw",
+            Self::R25CompareLengths => "r25-compare-lengths",
             Self::R26StartAtLogEnd => "r26-start-at-log-end",
             Self::R27BatchExpiries => "r27-batch-expiries",
             Self::R28Reverse => "r28-reverse",
             Self::R29IgnoreTopic => "r29-ignore-topic",
+            Self::R29NoRepeat => "r29-no-repeat",
             Self::R30EmptyIsr => "r30-empty-isr",
             Self::R31NoEpochCheck => "r31-no-epoch-check",
             Self::R32FailAlways => "r32-fail-always",
+            Self::R33BeforeTruncating => "r33-hw-before-truncating",
             Self::R34ServeToLogEnd => "r34-serve-to-log-end",
             Self::R35NoPartitionEpoch => "r35-no-partition-epoch",
             Self::R36NoEligibility => "r36-no-eligibility",
@@ -190,6 +216,8 @@ impl Bug {
             Self::DedupLostOnFailover => "dedup-lost-on-failover",
             Self::FetchSkipsAtSegmentEnd => "fetch-skips-at-segment-end",
             Self::FetchFallsBackToLogStart => "fetch-falls-back-to-log-start",
+            Self::OffsetCommitLost => "offset-commit-lost",
+            Self::ReorderedBatches => "reordered-batches",
             Self::OffsetZeroAnswered => "offset-zero-answered",
             Self::ErrorAfterAppend => "error-after-append",
             Self::ValueCorrupted => "value-corrupted",

@@ -41,6 +41,12 @@ const fn hidden(
 
 /// All of them, by rule.
 pub(crate) const CATALOG: &[Case] = &[
+    case(
+        "r1-no-recheck",
+        "R1",
+        "who was found caught up once is not looked at again",
+        &["slow-catch-up"],
+    ),
     case("r2-no-fenced-check", "R2", "a fenced replica is eligible", &["kip-841-fenced-replica"]),
     case(
         "r3-accept-mismatch",
@@ -123,6 +129,12 @@ pub(crate) const CATALOG: &[Case] = &[
         &["kafka-4485-small-writes"],
     ),
     case(
+        "r17-no-eligibility",
+        "R17",
+        "a replica is waited for though it cannot enter the ISR",
+        &["stopped-follower"],
+    ),
+    case(
         "r18-plain-assignment",
         "R18",
         "the leader's high watermark is whatever comes out",
@@ -164,6 +176,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "a follower begins by cutting its log to its high watermark",
         &["kip-101-truncation-to-hw"],
     ),
+    case(
+        "r25-compare-lengths",
+        "R25",
+        "a follower whose log is no longer than its leader's keeps it",
+        &["kip-101-two-lengths"],
+    ),
     hidden(
         "r26-start-at-log-end",
         "R26",
@@ -188,6 +206,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "unclean elections whatever the topic allows",
         &["unclean-election-off/elr-off"],
     ),
+    hidden(
+        "r29-no-repeat",
+        "R29",
+        "what one pass of elections leaves over is not taken up at once",
+        "the controller looks for leaderless partitions several times a second, so that what one pass leaves over is taken up by the next; a controller that looks every few minutes would need it",
+    ),
     case(
         "r30-empty-isr",
         "R30",
@@ -200,6 +224,12 @@ pub(crate) const CATALOG: &[Case] = &[
         "R32",
         "a fenced fetcher gives up for good, newer metadata or not",
         &["kafka-7786-fenced-fetcher"],
+    ),
+    case(
+        "r33-hw-before-truncating",
+        "R33",
+        "the high watermark is the leader's before the log is cut",
+        &["kafka-14704-hw-while-diverging"],
     ),
     case("r34-serve-to-log-end", "R34", "consumers are served to the log's end", &["dirty-read"]),
     case(
@@ -244,6 +274,18 @@ pub(crate) const CATALOG: &[Case] = &[
         "general",
         "a consumer beyond the end is served from the log's start",
         &["calm"],
+    ),
+    case(
+        "offset-commit-lost",
+        "general",
+        "some commits of groups are answered and not kept",
+        &["group-offsets"],
+    ),
+    case(
+        "reordered-batches",
+        "general",
+        "some batches are put off until the producer's next one was written",
+        &["pipelined-batches"],
     ),
     case(
         "offset-zero-answered",

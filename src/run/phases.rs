@@ -20,12 +20,13 @@ use cluster::Cluster;
 use cluster::docker::Lifetime;
 use cluster::probe::{self, TopicSpec, await_recovery};
 use futures_util::future::join_all;
-use history::{Draft, Key, Process, Record};
+use history::{Draft, Key, PROMISE, Process, PromiseValue, Record, TopicPromise};
 use nemesis::{ActiveFaults, Conductor};
 use serde_json::json;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use workloads::Acks;
 
 use super::bring_up::{BringUp, Prepared, bring_up};
 use super::disks;
@@ -137,6 +138,9 @@ impl Run<'_> {
             faults: Arc::clone(&faults),
             phase: watched_phase,
         });
+        if let Some(promise) = promise(self.plan, &cluster) {
+            recorder.record(Draft::note(Process::Observer, PROMISE, json!(promise)));
+        }
         let mut conductor = Conductor::new(Arc::clone(&cluster), recorder, faults);
         let watching = self.observe(&cluster)?;
         match &self.plan.scenario {
@@ -291,6 +295,10 @@ impl Run<'_> {
             warn!("{key}: not read to its end: {reason}");
         }
         info!("read {} of {} keys to their end", keys.len() - unread.len(), keys.len());
+        let silent = clients.committed(closing_limit, &stop).await.map_err(failed)?;
+        for (group, reason) in &silent {
+            warn!("group {group} does not say where it would go on: {reason}");
+        }
         Ok(())
     }
 
@@ -331,6 +339,29 @@ async fn effective_settings(cluster: &Cluster) -> serde_json::Value {
         (node.name.to_string(), told)
     });
     join_all(asked).await.into_iter().collect::<serde_json::Map<_, _>>().into()
+}
+
+/// What acknowledgements promise; none where not all wait for the whole ISR.
+fn promise(plan: &Plan, cluster: &Cluster) -> Option<PromiseValue> {
+    let producer = &plan.queue.producer;
+    let said = ["acks", "request.required.acks"].iter().find_map(|name| producer.extra.get(*name));
+    if producer.acks != Acks::All || said.is_some_and(|acks| !["all", "-1"].contains(&&**acks)) {
+        return None;
+    }
+    let settings = cluster.settings();
+    let broker = cluster.nodes().iter().find(|node| node.role.is_broker())?;
+    let broker = settings.get(&broker.name)?;
+    let said = |name: &str| plan.topic_config.get(name).or_else(|| broker.get(name));
+    let replicas = usize::try_from(plan.replication_factor).ok()?;
+    let min_isr = said("min.insync.replicas").map_or(Some(1), |text| text.parse().ok())?;
+    let promise = TopicPromise {
+        replicas,
+        min_isr: replicas.min(min_isr),
+        unclean: said("unclean.leader.election.enable").is_some_and(|text| text == "true"),
+    };
+    Some(PromiseValue {
+        topics: plan.queue.topics.iter().map(|topic| (topic.clone(), promise)).collect(),
+    })
 }
 
 fn topics(plan: &Plan) -> Vec<TopicSpec> {

@@ -243,6 +243,15 @@ impl Default for ConsumerPlan {
 }
 
 impl ConsumerPlan {
+    /// The group to which consumer `number` (from 0) commits.
+    pub fn group_of(&self, number: u32) -> String {
+        if self.subscribes(number) {
+            self.group.clone()
+        } else {
+            format!("{}-assign-{number}", self.group)
+        }
+    }
+
     /// Is consumer `number` (from 0) a member of the group?
     pub const fn subscribes(&self, number: u32) -> bool {
         match self.mode {

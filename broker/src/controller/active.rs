@@ -261,7 +261,7 @@ impl Active {
                     return false;
                 }
             }
-            if !again {
+            if !again || Bug::R29NoRepeat.is_on() {
                 return true;
             }
         }

@@ -17,6 +17,7 @@ use kafka_protocol::messages::{
     OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
+use replication::seeded::Bug;
 use tokio::time::Instant;
 
 use super::group::{Group, GroupState};
@@ -37,6 +38,9 @@ impl Coordinator {
     ) -> OffsetCommitResponse {
         let begun = self.with_shard(&request.group_id, |partition, shard| {
             may_commit(shard, &request)?;
+            if Bug::OffsetCommitLost.is_on() && clock::wall_ms() % 3 == 0 {
+                return Ok(None);
+            }
             self.write_all(partition, shard, &self.commits(&request))
         });
         let outcome = match begun {

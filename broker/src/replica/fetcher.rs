@@ -345,7 +345,8 @@ fn take_records(source: &Source, asked: &Asked, answer: PartitionData) -> Result
             epoch: LeaderEpoch(answer.diverging_epoch.epoch),
             end: Offset(answer.diverging_epoch.end_offset),
         };
-        partition.diverged(source.id, *epoch, *from, end).map_err(disk)?;
+        let high_watermark = Offset(answer.high_watermark);
+        partition.diverged(source.id, *epoch, *from, end, high_watermark).map_err(disk)?;
         return Ok(Taken::Nothing);
     }
     let answer = FromLeader {
@@ -419,7 +420,7 @@ async fn out_of_range(
     let latest = leader_offset(context, connection, asked, LATEST).await?;
     if latest < from.offset {
         let end = EpochEnd { epoch: from.last_epoch.unwrap_or(*epoch), end: latest };
-        return partition.diverged(source.id, *epoch, *from, end).map_err(disk);
+        return partition.diverged(source.id, *epoch, *from, end, latest).map_err(disk);
     }
     let earliest = leader_offset(context, connection, asked, EARLIEST).await?;
     if earliest > from.offset {

@@ -6,6 +6,7 @@ use replication::epochs::EpochEnd;
 use replication::partition::{
     Truncation, follower_high_watermark, on_becoming_follower, on_diverging,
 };
+use replication::seeded::Bug;
 use replication::types::{LeaderEpoch, NodeId, Offset};
 use tracing::{debug, info};
 
@@ -64,7 +65,7 @@ impl Partition {
     }
 
     /// The leader says that the logs differ (R23); the follower cuts its own, and clamps its high
-    /// watermark only then (R33).
+    /// watermark only then (R33): what the leader said of its own beside that does not count.
     ///
     /// # Errors
     /// The disk.
@@ -74,6 +75,7 @@ impl Partition {
         epoch: LeaderEpoch,
         from: FetchFrom,
         answer: EpochEnd,
+        leader_high_watermark: Offset,
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         let Some(follower) = following(&state, leader, epoch) else { return Ok(()) };
@@ -88,7 +90,14 @@ impl Partition {
             answer,
         );
         let why = format!("the leader's epoch {} ends at {}", answer.epoch, answer.end);
-        self.truncate(&mut state, truncation, &why)
+        let log_end = state.store.log_end();
+        self.truncate(&mut state, truncation, &why)?;
+        if Bug::R33BeforeTruncating.is_on()
+            && let Role::Follower(follower) = &mut state.role
+        {
+            follower.high_watermark = leader_high_watermark.min(log_end);
+        }
+        Ok(())
     }
 
     fn truncate(

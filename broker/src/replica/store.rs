@@ -39,7 +39,7 @@ impl StoreError {
     }
 
     /// Kafka's code for it.
-    pub const fn response(&self) -> ResponseError {
+    pub fn response(&self) -> ResponseError {
         match self {
             Self::Invalid(error) => error.response(),
             Self::Sequence(error) => error.response(),

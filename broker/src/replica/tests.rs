@@ -107,7 +107,7 @@ fn fetch(leader: &Replica, follower: &Replica, epoch: i32) -> bool {
     let request = read_as(follower_asker(follower.partition.me.0), from.offset.0, last);
     let found = leader.partition.read(&request).unwrap();
     if let Some(end) = found.diverging {
-        follower.partition.diverged(source, epoch, from, end).unwrap();
+        follower.partition.diverged(source, epoch, from, end, end.end).unwrap();
         return false;
     }
     let answer = FromLeader {
@@ -188,10 +188,10 @@ fn r33_a_diverging_answer_leaves_the_high_watermark_alone() {
     follows(&follower, 1, 2, &[1, 2]);
     let from = follower.partition.fetch_from(NodeId(1), LeaderEpoch(2)).unwrap();
     let end = EpochEnd { epoch: LeaderEpoch(1), end: Offset(5) };
-    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end).unwrap();
+    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end, end.end).unwrap();
     assert_eq!(ends(&follower), (5, 5));
     let end = EpochEnd { epoch: LeaderEpoch(1), end: Offset(2) };
-    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end).unwrap();
+    follower.partition.diverged(NodeId(1), LeaderEpoch(2), from, end, end.end).unwrap();
     // The batch of five goes as a whole; the watermark is clamped to the new end, after the cut.
     assert_eq!(ends(&follower), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! `replica-divergence`, `read-uncommitted-hw` and `damaged-batch`: what the disks of stopped nodes held,
+//! `replica-divergence`, `read-uncommitted-hw`, `damaged-batch` and `misnumbered-batch`: what the disks of stopped nodes held,
 //! one compared with the other, and with what raw consumers had been given.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use crate::verdict::{Example, Validity};
 
 pub(crate) const REPLICA_DIVERGENCE: &str = "replica-divergence";
 pub(crate) const DAMAGED_BATCH: &str = "damaged-batch";
+pub(crate) const MISNUMBERED_BATCH: &str = "misnumbered-batch";
 
 /// The batches of a key that begin at one offset: which, on whose disks, in which event.
 type Starts = BTreeMap<i64, Vec<Held>>;
@@ -27,6 +28,7 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
     for replica in &history.disks {
         keys.entry(replica.key).or_default().0.push(replica);
         damaged(history, replica, findings);
+        misnumbered(history, replica, findings);
     }
     for stored in &history.stored {
         let Some((_, starts)) = keys.get_mut(&stored.key) else { continue };
@@ -130,6 +132,22 @@ fn damaged(history: &History, replica: &OnDisk, findings: &mut Findings) {
             let key = history.probed.get(replica.key);
             let text = format!(
                 "{key}: on the disk of {}, the batch at {first} does not fit its checksum.",
+                replica.value.node
+            );
+            let mut example = Example::new(key, text);
+            example.ops.push(replica.index);
+            example
+        });
+    }
+}
+
+fn misnumbered(history: &History, replica: &OnDisk, findings: &mut Findings) {
+    for first in &replica.value.misnumbered {
+        findings.add(MISNUMBERED_BATCH, Validity::False, || {
+            let key = history.probed.get(replica.key);
+            let text = format!(
+                "{key}: on the disk of {}, the batch at {first} does not follow the one that its \
+                 producer sent before it.",
                 replica.value.node
             );
             let mut example = Example::new(key, text);

@@ -13,9 +13,11 @@
 //! | read-uncommitted-hw | [`vanished`] |
 //! | torn-txn | [`torn_txn`] |
 //! | leaderless, stuck-replica, stuck-hw | [`recovery`] |
-//! | replica-divergence, damaged-batch, read-uncommitted-hw | [`disks`] |
+//! | replica-divergence, damaged-batch, misnumbered-batch, read-uncommitted-hw | [`disks`] |
 //! | hw-violation, unchecked-fetch | [`raw_fetch`] |
 //! | isr-thrash | [`isr_thrash`] |
+//! | offset-commit-lost, offset-commit-ahead | [`offset_commit`] |
+//! | ack-under-replicated | [`under_replicated`] |
 //! | hw-regression, isr-invalid, replica-bounds | [`replica_state`] |
 //! | too little to judge | [`coverage`] |
 //!
@@ -28,6 +30,7 @@ mod duplicate;
 mod inconsistent_offsets;
 mod isr_thrash;
 mod lost_write;
+mod offset_commit;
 mod poll_order;
 mod precommitted_read;
 mod raw_fetch;
@@ -36,6 +39,7 @@ mod recovery;
 mod replica_state;
 mod send_order;
 mod torn_txn;
+mod under_replicated;
 mod vanished;
 
 use std::any::Any;
@@ -84,6 +88,8 @@ const CHECKERS: &[Checker] = &[
     overall("replica-state", replica_state::check),
     overall("raw-fetch", raw_fetch::check),
     overall("isr-thrash", isr_thrash::check),
+    overall("offset-commit", offset_commit::check),
+    overall("under-replicated", under_replicated::check),
     overall("disks", disks::check),
     overall("coverage", coverage::check),
 ];

@@ -1,20 +1,16 @@
 //! Puts parsed lines together in order: invocations and completions become operations.
 
-use serde::Deserialize as _;
-
 use super::chunk::{Chunk, RawEvent, RawOp, RawValue};
 use super::line::LineError;
+use super::observed;
 use super::processes::{Ask, Asked, Phase, Processes, State};
 use super::records::Records;
 use crate::error::ReadError;
 use crate::event::{Kind, Process};
-use crate::fetched::{FETCH, FetchValue, Fetched};
 use crate::names::NameId;
-use crate::on_disk::{DISK, DiskValue, LOG, LogValue, OnDisk, Stored};
 use crate::operations::{
     Change, History, KeyLog, NEVER, Note, OpId, Operation, Outcome, Sent, Setup,
 };
-use crate::probe::{PROBE, Probe, ProbeValue};
 
 type Checked = Result<(), LineError>;
 
@@ -140,74 +136,16 @@ impl Assembly {
 
     fn note(&mut self, event: &RawEvent, part: &Part<'_>) -> Checked {
         let function = part.chunk.function_table.get(event.function);
-        let notes = match event.process {
-            Process::Nemesis => &mut self.history.nemesis,
-            _ if function == super::RECOVERY => &mut self.history.recovery,
-            _ if function == PROBE => return self.probe(event, json(event, part)),
-            _ if function == DISK => return self.disk(event, json(event, part)),
-            _ if function == LOG => return self.log(event, json(event, part)),
-            _ if function == FETCH => return self.fetch(event, json(event, part)),
-            _ => return Ok(()),
-        };
-        notes.push(Note {
+        let value = json(event, part);
+        if event.process == Process::Observer {
+            let at = (event.index, event.time_ns);
+            return observed::take(&mut self.history, function, at, value);
+        }
+        self.history.nemesis.push(Note {
             index: event.index,
             time_ns: event.time_ns,
             function: function.to_owned(),
-            value: json(event, part).clone(),
-        });
-        Ok(())
-    }
-
-    fn disk(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
-        let value = DiskValue::deserialize(value)
-            .map_err(|error| LineError::new("a replica on a disk", error.to_string()))?;
-        let names = &mut self.history.probed;
-        let (node, key) = (names.intern(&value.node), names.intern(&value.key));
-        self.history.disks.push(OnDisk { index: event.index, node, key, value });
-        Ok(())
-    }
-
-    fn log(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
-        let value = LogValue::deserialize(value)
-            .map_err(|error| LineError::new("batches on disks", error.to_string()))?;
-        let names = &mut self.history.probed;
-        self.history.stored.push(Stored {
-            index: event.index,
-            key: names.intern(&value.key),
-            nodes: value.nodes.iter().map(|node| names.intern(node)).collect(),
-            batches: value.batches,
-        });
-        Ok(())
-    }
-
-    fn fetch(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
-        let value = FetchValue::deserialize(value)
-            .map_err(|error| LineError::new("what a raw consumer got", error.to_string()))?;
-        let names = &mut self.history.probed;
-        self.history.fetches.push(Fetched {
-            index: event.index,
-            answered_ns: event.time_ns,
-            node: names.intern(&value.node),
-            key: names.intern(&value.key),
-            value,
-        });
-        Ok(())
-    }
-
-    fn probe(&mut self, event: &RawEvent, value: &serde_json::Value) -> Checked {
-        let seen = ProbeValue::deserialize(value)
-            .map_err(|error| LineError::new("what a probe saw of a replica", error.to_string()))?;
-        let names = &mut self.history.probed;
-        self.history.probes.push(Probe {
-            index: event.index,
-            answered_ns: event.time_ns,
-            asked_ns: seen.asked_ns,
-            node: names.intern(&seen.node),
-            id: seen.id,
-            key: names.intern(&seen.key),
-            topic_id: names.intern(&seen.topic_id),
-            leads: seen.leads,
-            state: seen.state,
+            value: value.clone(),
         });
         Ok(())
     }

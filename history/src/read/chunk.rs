@@ -4,12 +4,10 @@ use memchr::memchr;
 
 use super::fast;
 use super::line::LineError;
+use super::observed::UNDERSTOOD;
 use crate::event::{Event, Function, Kind, MicroOp, Pair, Process, Value};
-use crate::fetched::FETCH;
 use crate::names::{NameId, Names};
-use crate::on_disk::{DISK, LOG};
 use crate::operations::Sent;
-use crate::probe::PROBE;
 
 /// Part of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -230,9 +228,7 @@ impl Chunk {
         let kept = match process {
             Process::Client(_) => false,
             Process::Nemesis => true,
-            Process::Observer => {
-                [super::RECOVERY, PROBE, FETCH, DISK, LOG].contains(&function.as_str())
-            }
+            Process::Observer => UNDERSTOOD.contains(&function.as_str()),
         };
         if !kept {
             return RawValue::Nothing;

@@ -7,6 +7,7 @@ mod assemble;
 mod chunk;
 mod fast;
 mod line;
+mod observed;
 mod processes;
 mod records;
 #[cfg(test)]
@@ -22,9 +23,6 @@ use crate::operations::History;
 use assemble::Assembly;
 use chunk::Chunk;
 pub use line::LineError;
-
-/// The observer's `f` for its last look at a cluster that should have recovered.
-pub(crate) const RECOVERY: &str = "recovery";
 
 /// How much is parsed in one go. Large enough that threads cost nothing, small enough to fit in
 /// a cache and to keep memory low.

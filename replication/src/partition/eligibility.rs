@@ -49,7 +49,8 @@ pub fn may_enter(
     !change_in_flight
         && !in_isr
         && is_eligible(id, progress.broker_epoch, brokers)
-        && progress.log_end.is_some_and(|end| is_in_sync(end, high_watermark, epoch_start))
+        && (progress.log_end.is_some_and(|end| is_in_sync(end, high_watermark, epoch_start))
+            || Bug::R1NoRecheck.is_on() && progress.last_caught_up.is_some())
 }
 
 #[cfg(test)]

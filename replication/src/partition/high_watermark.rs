@@ -24,7 +24,8 @@ pub fn candidate(
             || (!Bug::R17NoWait.is_on()
                 && progress.log_end.is_some()
                 && progress.is_caught_up(log_end, now, lag_max_ms)
-                && is_eligible(id, progress.broker_epoch, brokers))
+                && (is_eligible(id, progress.broker_epoch, brokers)
+                    || Bug::R17NoEligibility.is_on()))
     };
     let known = followers
         .iter()

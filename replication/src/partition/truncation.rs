@@ -27,6 +27,9 @@ pub fn diverging(
     last_fetched_epoch: LeaderEpoch,
     fetch_offset: Offset,
 ) -> Option<EpochEnd> {
+    if Bug::R25CompareLengths.is_on() && fetch_offset <= log_end {
+        return None;
+    }
     let end = epochs.end_of(last_fetched_epoch, log_end)?;
     (end.epoch < last_fetched_epoch || end.end < fetch_offset).then_some(end)
 }
