@@ -314,7 +314,8 @@ fn nemesis_plan(
     } else if args.nemesis != ["none"] {
         plan.faults = parse_all::<FaultKind>(&args.nemesis)?;
     }
-    let needs_namespaces = [FaultKind::PowerOff, FaultKind::Slow, FaultKind::Intercept];
+    let needs_namespaces =
+        [FaultKind::PowerOff, FaultKind::Slow, FaultKind::Impair, FaultKind::Intercept];
     if cluster.backend != "namespaces"
         && let Some(fault) = needs_namespaces.into_iter().find(|fault| plan.uses(*fault))
     {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use thiserror::Error;
 use tokio::net::TcpSocket;
 
+use crate::network::{Endpoint, Impairer, Impairment};
 use crate::node::{Launch, NodeName, NodeSpec};
 
 /// A signal that ends a process.
@@ -178,6 +179,20 @@ pub trait Backend: Send + Sync {
     async fn shape(&self, node: NodeName, kbit_per_s: Option<u32>) -> Result<(), BackendError> {
         let _ = (node, kbit_per_s);
         Err(BackendError::only_namespaces(self.name(), "it does not limit what nodes send"))
+    }
+
+    /// Does to the packets that leave `from` as `matches` say (words of `iptables`) what `impairment` says, through
+    /// queue `number`, until what is returned is dropped. `seed` decides which packets it meets.
+    async fn impair(
+        &self,
+        from: Endpoint,
+        number: u16,
+        matches: Vec<Vec<String>>,
+        impairment: Impairment,
+        seed: u64,
+    ) -> Result<Impairer, BackendError> {
+        let _ = (from, number, matches, impairment, seed);
+        Err(BackendError::only_namespaces(self.name(), "it does not impair links"))
     }
 
     /// Leads what others send to `port` of the node to its port `to` instead, for as long as its network

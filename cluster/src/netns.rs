@@ -50,6 +50,13 @@ impl NetworkNamespace {
         })
     }
 
+    /// Moves this thread into the namespace, for good, and does `work` there: for a thread that was made
+    /// for it.
+    pub(crate) fn inside_here<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)?;
+        work()
+    }
+
     /// A UDP socket that stays in this namespace for as long as it is open.
     pub(crate) fn open_udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
         self.inside(|| UdpSocket::bind((address, port)))

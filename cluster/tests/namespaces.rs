@@ -9,6 +9,8 @@
     reason = "a test may fail loudly and plays nodes that talk"
 )]
 
+#[path = "contract/bad_links.rs"]
+mod bad_links;
 #[path = "contract/links.rs"]
 mod links;
 #[path = "contract/processes.rs"]
@@ -35,7 +37,7 @@ fn main() {
         std::process::exit(status.code().unwrap_or(101));
     }
     sandbox::settle_inside().expect("the sandbox can be settled in");
-    let cases: [(&str, Case); 4] = [
+    let cases: [(&str, Case); 5] = [
         ("cuts_are_one_way_and_counted_by_fault", |lan| {
             Box::pin(links::cuts_are_one_way_and_counted_by_fault(lan))
         }),
@@ -44,6 +46,9 @@ fn main() {
         }),
         ("a_cut_holds_over_kill_and_restart", |lan| {
             Box::pin(links::a_cut_holds_over_kill_and_restart(lan))
+        }),
+        ("bad_links_are_as_bad_as_asked", |lan| {
+            Box::pin(bad_links::bad_links_are_as_bad_as_asked(lan))
         }),
         ("foreign_rules_stay", |lan| Box::pin(links::foreign_rules_stay(lan))),
     ];

@@ -22,6 +22,8 @@ pub enum FaultKind {
     /// What was not synced is gone, with the process; then start again.
     #[serde(rename = "power-off")]
     PowerOff,
+    /// Packets late, lost, twice, out of order or spoilt on some links; then good again.
+    Impair,
     /// Chosen messages held, then let through.
     Intercept,
     /// A replica on a stopped node's disk spoilt. By hand only: no schedule knows what the cluster then owes.
@@ -42,7 +44,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 8] = [
+pub const CATALOG: [FaultSummary; 9] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -78,6 +80,12 @@ pub const CATALOG: [FaultSummary; 8] = [
         name: "power-off",
         heal_name: "power-on",
         sentence: "Drop what the node's disk was not told to sync, and kill it (namespaces as root only). Healed by starting it again.",
+    },
+    FaultSummary {
+        kind: FaultKind::Impair,
+        name: "impair",
+        heal_name: "repair",
+        sentence: "Make links bad: packets late, lost, twice, out of order or spoilt, measured before it counts (namespaces only). Healed by making them good.",
     },
     FaultSummary {
         kind: FaultKind::Intercept,
@@ -134,7 +142,7 @@ mod tests {
             "kil"
                 .parse::<FaultKind>()
                 .unwrap_err()
-                .contains("kill, stop, pause, partition, slow, power-off, intercept")
+                .contains("kill, stop, pause, partition, slow, power-off, impair, intercept")
         );
     }
 }

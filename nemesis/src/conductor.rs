@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cluster::network::{Cut, Endpoint, Impairment};
 use cluster::relay::{Deed, Message, Rule, Side};
 use cluster::{Cluster, NodeName};
 use history::{Draft, Process, Record};
@@ -304,6 +305,10 @@ fn resolve(
         FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
         // No schedule names it: nodes that run are never its victims.
         FaultKind::Spoil => return Err(TargetError::NobodyLeft),
+        FaultKind::Impair => {
+            let target = inject.target.clone().unwrap_or(Target::One);
+            return Ok(impaired(&target.resolve(situation, rng)?, situation, rng));
+        }
         FaultKind::Intercept => {
             let target = inject.target.clone().unwrap_or(Target::One);
             let victims = target.resolve(situation, rng)?;
@@ -317,6 +322,32 @@ fn resolve(
     };
     let target = inject.target.clone().unwrap_or(Target::One);
     Ok(process_fault(target.resolve(situation, rng)?))
+}
+
+/// Every link of the victims, to nodes and clients, is bad in one or two ways.
+fn impaired(victims: &BTreeSet<NodeName>, situation: &Situation, rng: &mut ChaCha8Rng) -> Strike {
+    let ends = situation.nodes.keys().map(|node| Endpoint::Node(*node)).chain([Endpoint::Clients]);
+    let ends: Vec<Endpoint> = ends.collect();
+    let mut links = BTreeSet::new();
+    for victim in victims.iter().map(|node| Endpoint::Node(*node)) {
+        for end in ends.iter().filter(|end| **end != victim) {
+            links.extend(Cut::both(victim, *end));
+        }
+    }
+    let mut impairment = Impairment::default();
+    for _ in 0..2 {
+        match rng.random_range(0..5) {
+            0 => {
+                impairment.delay_ms = rng.random_range(5..200);
+                impairment.jitter_ms = impairment.delay_ms / 2;
+            }
+            1 => impairment.loss = f64::from(rng.random_range(2..20)) / 100.0,
+            2 => impairment.duplicate = f64::from(rng.random_range(2..20)) / 100.0,
+            3 => impairment.reorder = f64::from(rng.random_range(2..20)) / 100.0,
+            _ => impairment.corrupt = f64::from(rng.random_range(2..10)) / 100.0,
+        }
+    }
+    Strike::Impair(links, impairment, rng.random())
 }
 
 /// Holds one kind of message that the victims and all others send each other, on one of its sides.

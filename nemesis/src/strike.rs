@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use cluster::network::Cut;
+use cluster::network::{Cut, Impairment};
 use cluster::relay::Rule;
 use cluster::{NodeName, Spoilage};
 use history::Key;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
-use crate::faults::{Fault, Intercept, Kill, Partition, Pause, PowerOff, Slow, Spoil, Stop};
+use crate::faults::{
+    Fault, Impair, Intercept, Kill, Partition, Pause, PowerOff, Slow, Spoil, Stop,
+};
 
 /// What is done, and to whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Strike {
     /// SIGKILL to these, all before any of them can hear of it.
     Kill(BTreeSet<NodeName>),
@@ -28,6 +30,8 @@ pub enum Strike {
     PowerOff(BTreeSet<NodeName>),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
+    /// These links are made bad; the seed decides which packets it meets.
+    Impair(BTreeSet<Cut>, Impairment, u64),
     /// The replicas of a key on these stopped nodes are spoilt.
     Spoil(BTreeSet<NodeName>, Key, Spoilage),
     /// These messages are stopped.
@@ -44,6 +48,7 @@ impl Strike {
             Self::Slow(..) => FaultKind::Slow,
             Self::PowerOff(_) => FaultKind::PowerOff,
             Self::Cut(_) => FaultKind::Partition,
+            Self::Impair(..) => FaultKind::Impair,
             Self::Spoil(..) => FaultKind::Spoil,
             Self::Intercept(_) => FaultKind::Intercept,
         }
@@ -67,6 +72,10 @@ impl Strike {
                 let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
                 json!({ "links": links })
             }
+            Self::Impair(cuts, impairment, seed) => {
+                let links: Vec<_> = cuts.iter().map(ToString::to_string).collect();
+                json!({ "links": links, "by": impairment.to_string(), "seed": seed })
+            }
             Self::Intercept(rule) => json!({ "messages": rule }),
         }
     }
@@ -81,6 +90,9 @@ impl Strike {
             Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
             Self::PowerOff(nodes) => Box::new(PowerOff::new(nodes)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
+            Self::Impair(links, impairment, seed) => {
+                Box::new(Impair::new(id, links, impairment, seed))
+            }
             Self::Spoil(nodes, key, spoilage) => Box::new(Spoil::new(nodes, key, spoilage)),
             Self::Intercept(rule) => Box::new(Intercept::new(id, rule)),
         }

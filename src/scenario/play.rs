@@ -175,15 +175,16 @@ impl<'a> Player<'a> {
             Action::LetThrough(None) => {
                 healed(&self.conductor.heal_kind(FaultKind::Intercept).await)
             }
+            Action::Repair(None) => healed(&self.conductor.heal_kind(FaultKind::Impair).await),
             Action::Reconnect(None) => {
                 healed(&self.conductor.heal_kind(FaultKind::Partition).await)
             }
-            Action::Reconnect(Some(words)) | Action::LetThrough(Some(words)) => {
-                match self.made.remove(words) {
-                    Some(id) => healed(self.conductor.heal(id).await.as_slice()),
-                    None => Err(Unmet(format!("no step above says {words}"))),
-                }
-            }
+            Action::Reconnect(Some(words))
+            | Action::Repair(Some(words))
+            | Action::LetThrough(Some(words)) => match self.made.remove(words) {
+                Some(id) => healed(self.conductor.heal(id).await.as_slice()),
+                None => Err(Unmet(format!("no step above says {words}"))),
+            },
             _ => self.break_something(step).await,
         }
     }
@@ -208,6 +209,11 @@ impl<'a> Player<'a> {
             Action::Cut { from, to, both, words } => {
                 called = Some(words.clone());
                 Strike::Cut(self.cast.cuts(from, to, *both).await?)
+            }
+            Action::Impair { from, to, both, impairment, words } => {
+                called = Some(words.clone());
+                let links = self.cast.cuts(from, to, *both).await?;
+                Strike::Impair(links, *impairment, self.seed)
             }
             Action::Intercept { deed, side, message, from, to, spared, words } => {
                 called = Some(words.clone());

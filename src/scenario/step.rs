@@ -16,6 +16,8 @@
 //! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
 //! | `reconnect`, `reconnect L from F` | lifts every cut, or the one that was made in these words |
+//! | `impair L from F, clients by delay=50ms jitter=20ms loss=5%` | links made bad, both ways; also `duplicate=2%`, `reorder=5%`, `corrupt=1%`, `rate=500kbit`; `impair-one-way`: from the first to the second |
+//! | `repair`, `repair L from F by …` | makes all good, or what was made bad in these words |
 //! | `reassign t-0 to L,F,N` | these hold the partition from now on; `elect t-0`: its first replica leads |
 //! | `hold answers Fetch from L to F` | messages wait where they are; also `requests`, and `lose`: they are gone, with their connection; `any`: all kinds; `… after 1`: the first passes |
 //! | `refuse AlterPartition from L to controllers with INELIGIBLE_REPLICA` | they are answered so and never arrive |
@@ -31,6 +33,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use cluster::network::Impairment;
 use cluster::relay::{Deed, Message, Side};
 use cluster::{NodeName, Spoilage};
 use history::Key;
@@ -112,7 +115,7 @@ pub(crate) enum Blow {
 }
 
 /// What a step does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Names nodes; with several names each gets one.
     Let(Vec<String>, Vec<Who>),
@@ -138,6 +141,10 @@ pub(crate) enum Action {
     Release(Vec<Who>),
     /// Cuts links.
     Cut { from: Vec<Who>, to: Vec<Who>, both: bool, words: String },
+    /// Makes links bad.
+    Impair { from: Vec<Who>, to: Vec<Who>, both: bool, impairment: Impairment, words: String },
+    /// Makes all good, or what was made bad in these words.
+    Repair(Option<String>),
     /// Stops messages.
     Intercept {
         deed: Deed,
@@ -162,7 +169,7 @@ pub(crate) enum Action {
 }
 
 /// A step and how it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
     /// As written, without comment.
     pub(crate) text: String,
@@ -260,6 +267,8 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["let-through", rest @ ..] => Action::LetThrough(Some(rest.join(" "))),
         ["reconnect"] => Action::Reconnect(None),
         ["reconnect", rest @ ..] => Action::Reconnect(Some(rest.join(" "))),
+        ["repair"] => Action::Repair(None),
+        ["repair", rest @ ..] => Action::Repair(Some(rest.join(" "))),
         words => return breaking(words),
     };
     Ok(action)
@@ -289,6 +298,8 @@ fn breaking(words: &[&str]) -> Result<Action, String> {
         }
         ["cut", rest @ ..] => cut(rest, true)?,
         ["cut-one-way", rest @ ..] => cut(rest, false)?,
+        ["impair", rest @ ..] => impair(rest, true)?,
+        ["impair-one-way", rest @ ..] => impair(rest, false)?,
         ["hold", rest @ ..] => intercept(Deed::Hold, rest, rest)?,
         ["lose", rest @ ..] => intercept(Deed::Lose, rest, rest)?,
         ["refuse", written @ ..] => {
@@ -308,7 +319,8 @@ fn breaking(words: &[&str]) -> Result<Action, String> {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
                  load off, kill, stop, begin-stop, pause, power-off, sync, slow, spoil, start, \
-                 resume, hurry, cut, cut-one-way, reconnect, hold, lose, refuse, let-through, \
+                 resume, hurry, cut, cut-one-way, reconnect, impair, impair-one-way, repair, \
+                 hold, lose, refuse, let-through, \
                  reassign, elect, await and expect"
             ));
         }
@@ -340,6 +352,20 @@ fn cut(words: &[&str], both: bool) -> Result<Action, String> {
     let at = words.iter().position(|word| *word == "from").ok_or("expected `NODES from NODES`")?;
     let (from, to) = (ends(&words[..at])?, ends(&words[at + 1..])?);
     Ok(Action::Cut { from, to, both, words: words.join(" ") })
+}
+
+fn impair(words: &[&str], both: bool) -> Result<Action, String> {
+    let place = |word: &str| words.iter().position(|one| *one == word);
+    let (Some(from), Some(by)) = (place("from"), place("by")) else {
+        return Err("expected `NODES from NODES by delay=50ms`".into());
+    };
+    if by < from {
+        return Err("expected `NODES from NODES by delay=50ms`".into());
+    }
+    // `delay = 50ms`, as steps are taken apart.
+    let impairment = words[by + 1..].join(" ").replace(" = ", "=").parse()?;
+    let (a, b) = (ends(&words[..from])?, ends(&words[from + 1..by])?);
+    Ok(Action::Impair { from: a, to: b, both, impairment, words: words.join(" ") })
 }
 
 /// `SIDE MESSAGE from NODES to NODES`; `written` is what later steps call it by.
@@ -496,6 +522,16 @@ mod tests {
         assert_eq!(
             action("await leader of t-0 is not L"),
             Action::Await(Condition::LeaderIsNot(key, named("L")), DEFAULT_LIMIT)
+        );
+        assert_eq!(
+            action("impair-one-way L from clients by loss=5% delay=20ms"),
+            Action::Impair {
+                from: named("L"),
+                to: vec![Who::Clients],
+                both: false,
+                impairment: "delay=20ms loss=5%".parse().unwrap(),
+                words: "L from clients by loss = 5% delay = 20ms".to_owned(),
+            }
         );
         assert_eq!(
             action("cut L from controllers, clients"),

@@ -15,6 +15,9 @@ use crate::verdict::{Example, Validity};
 pub(crate) const LOST: &str = "offset-commit-lost";
 pub(crate) const AHEAD: &str = "offset-commit-ahead";
 
+/// A group and a key, and which of its commits.
+type Place<'a> = ((&'a str, &'a str), usize);
+
 /// A commit of one key.
 struct Commit {
     offset: i64,
@@ -40,7 +43,7 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
 /// The commits of each group and key, in the order in which they were sent.
 fn commits(history: &History) -> BTreeMap<(&str, &str), Vec<Commit>> {
     let mut by_key: BTreeMap<(&str, &str), Vec<Commit>> = BTreeMap::new();
-    let mut asked: BTreeMap<u64, Vec<((&str, &str), usize)>> = BTreeMap::new();
+    let mut asked: BTreeMap<u64, Vec<Place<'_>>> = BTreeMap::new();
     for At { index, time_ns, value: CommitValue { id, group, phase, offsets } } in &history.commits
     {
         match phase {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use nix::sys::signal::{self, kill};
 use nix::unistd::Pid;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng as _;
 use tokio::net::TcpSocket;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -18,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::process::{NodeProcess, run_to_end};
 use crate::backend::{Backend, BackendError, Output, Signal, Status};
 use crate::netns::{NetworkNamespace, run_command};
-use crate::network::{limit, unlimited};
+use crate::network::{Endpoint, Impairer, Impairment, limit, unlimited};
 use crate::node::{Launch, NodeName, NodeSpec};
 use crate::proc_stat::state_of;
 
@@ -246,6 +248,31 @@ impl Backend for Namespaces {
         blocking(&format!("limit what {node} sends"), move || {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             namespace.run(&words, "").map(drop)
+        })
+        .await
+    }
+
+    async fn impair(
+        &self,
+        from: Endpoint,
+        number: u16,
+        matches: Vec<Vec<String>>,
+        impairment: Impairment,
+        seed: u64,
+    ) -> Result<Impairer, BackendError> {
+        let namespace = match from {
+            Endpoint::Node(node) => Some(self.namespace(node)?),
+            Endpoint::Clients => None,
+        };
+        blocking(&format!("impair what {from} send"), move || {
+            // Clients live where the driver does.
+            let here = || NetworkNamespace::of_process(nix::unistd::getpid().as_raw());
+            let namespace = match namespace {
+                Some(namespace) => namespace,
+                None => Arc::new(here()?),
+            };
+            let rng = ChaCha8Rng::seed_from_u64(seed);
+            Impairer::start(namespace, number, &matches, impairment, rng)
         })
         .await
     }

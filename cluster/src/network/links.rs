@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 use super::cut::{Cut, Endpoint, rules_at};
+use super::impair::{self, Done, Impairer, Impairment, Measured};
 use super::passage::{Seen, measure};
 use super::speed;
 use crate::backend::{Backend, BackendError};
@@ -58,6 +60,10 @@ pub struct Network {
     addresses: BTreeMap<NodeName, Ipv4Addr>,
     driver: Ipv4Addr,
     cuts: Mutex<BTreeMap<u64, BTreeSet<Cut>>>,
+    /// What impairs links, by the fault's id and the sender.
+    impairers: Mutex<BTreeMap<u64, BTreeMap<Endpoint, Impairer>>>,
+    /// Of the kernel's packet queues; each is used once.
+    next_queue: AtomicU16,
 }
 
 impl Network {
@@ -67,7 +73,14 @@ impl Network {
         addresses: BTreeMap<NodeName, Ipv4Addr>,
         driver: Ipv4Addr,
     ) -> Self {
-        Self { backend, addresses, driver, cuts: Mutex::default() }
+        Self {
+            backend,
+            addresses,
+            driver,
+            cuts: Mutex::default(),
+            impairers: Mutex::default(),
+            next_queue: AtomicU16::new(1),
+        }
     }
 
     /// Puts the cuts of fault `id` in force; what each link concerned then does.
@@ -125,6 +138,60 @@ impl Network {
     pub async fn unlimit(&self, node: NodeName) -> Result<Option<f64>, BackendError> {
         self.backend.shape(node, None).await?;
         speed::measure(&*self.backend, self.driver, node, None).await
+    }
+
+    /// Makes `links` as bad as `impairment` says, as fault `id`; what each then does, as measured, or none
+    /// where an end has no network. `seed` decides which packets it meets.
+    ///
+    /// # Errors
+    /// The backend cannot, or the kernel will not: then nothing is changed.
+    pub async fn impair(
+        &self,
+        id: u64,
+        links: &BTreeSet<Cut>,
+        impairment: Impairment,
+        seed: u64,
+    ) -> Result<Vec<(Cut, Option<Measured>)>, BackendError> {
+        let mut by_sender: BTreeMap<Endpoint, BTreeSet<Endpoint>> = BTreeMap::new();
+        for link in links {
+            by_sender.entry(link.from).or_default().insert(link.to);
+        }
+        let mut begun = BTreeMap::new();
+        for (from, to) in by_sender {
+            let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
+            let matches = impair::matches(from, &to, &self.addresses, self.driver);
+            // Dropped on an error: what was begun ends then.
+            let stream = seed.wrapping_add(u64::from(number));
+            let impairer = self.backend.impair(from, number, matches, impairment, stream).await?;
+            begun.insert(from, impairer);
+        }
+        self.impairers.lock().await.insert(id, begun);
+        let mut looks = Vec::new();
+        for link in links {
+            let told = impair::look(&*self.backend, self.driver, *link, &impairment).await;
+            if let Err(error) = &told {
+                tracing::debug!("{error}");
+            }
+            looks.push((*link, told.ok().flatten()));
+        }
+        Ok(looks)
+    }
+
+    /// Makes the links of fault `id` good again; by sender, what was done to their packets.
+    ///
+    /// # Errors
+    /// A rule could not be taken away. Packets pass all the same: nobody listens to the queue any more.
+    pub async fn repair(&self, id: u64) -> Result<Vec<(Endpoint, Done)>, BackendError> {
+        let impairers = self.impairers.lock().await.remove(&id).unwrap_or_default();
+        let ending = tokio::task::spawn_blocking(move || {
+            let ended = impairers.into_iter().map(|(from, one)| one.end().map(|done| (from, done)));
+            ended.collect::<Result<Vec<_>, _>>()
+        });
+        let ended = ending.await.map_err(std::io::Error::other).and_then(|ended| ended);
+        ended.map_err(|error| BackendError::Failed {
+            context: "cannot make links good again".into(),
+            reason: error.to_string(),
+        })
     }
 
     /// The rules that belong at `node` now, to be in force before it starts.

@@ -3,6 +3,7 @@
 //! Every outcome is looked at before it is told: the process is gone, the threads stand still,
 //! the packet does not arrive. What could not be seen to hold is not called installed.
 
+mod impair;
 mod intercept;
 mod kill;
 mod partition;
@@ -19,6 +20,7 @@ use cluster::{Cluster, NodeName};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use impair::Impair;
 pub(crate) use intercept::Intercept;
 pub(crate) use kill::Kill;
 pub(crate) use partition::Partition;
