@@ -155,7 +155,8 @@ impl Plan {
         let time_limit_ms = millis("--time-limit", args.workload.time_limit)?;
         let queue = queue_plan(args, time_limit_ms)?;
         let nemesis = nemesis_plan(&args.nemesis, &cluster, &queue, time_limit_ms)?;
-        cluster.own_disks = nemesis.uses(FaultKind::PowerOff);
+        let of_disks = [FaultKind::PowerOff, FaultKind::DiskFull, FaultKind::DiskError];
+        cluster.own_disks = of_disks.into_iter().any(|fault| nemesis.uses(fault));
         cluster.relays = nemesis.uses(FaultKind::Intercept);
         let brokers = cluster.brokers;
         let replication_factor = args.workload.replication_factor.unwrap_or(brokers.min(3));
@@ -314,8 +315,14 @@ fn nemesis_plan(
     } else if args.nemesis != ["none"] {
         plan.faults = parse_all::<FaultKind>(&args.nemesis)?;
     }
-    let needs_namespaces =
-        [FaultKind::PowerOff, FaultKind::Slow, FaultKind::Impair, FaultKind::Intercept];
+    let needs_namespaces = [
+        FaultKind::PowerOff,
+        FaultKind::DiskFull,
+        FaultKind::DiskError,
+        FaultKind::Slow,
+        FaultKind::Impair,
+        FaultKind::Intercept,
+    ];
     if cluster.backend != "namespaces"
         && let Some(fault) = needs_namespaces.into_iter().find(|fault| plan.uses(*fault))
     {

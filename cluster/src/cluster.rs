@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tracing::{debug, info};
 
 use crate::backend::{Backend, BackendError, Signal, Status};
-use crate::disk::Disks;
+use crate::disk::{Ailment, Disks};
 use crate::network::Network;
 use crate::node::{NodeName, NodeSpec, Role};
 use crate::probe::{self, View};
@@ -158,6 +158,50 @@ impl Cluster {
             lost.insert(node, ended.await);
         }
         lost
+    }
+
+    /// Spoils the disk of a node, whose process runs on; what writing to it says then.
+    ///
+    /// # Errors
+    /// It has no disk of its own, or the disk is as good as before.
+    pub async fn spoil_disk(
+        &self,
+        node: NodeName,
+        ailment: Ailment,
+    ) -> Result<String, BackendError> {
+        let Some(disks) = &self.disks else {
+            let reason = "it has no disk of its own".to_owned();
+            return Err(BackendError::State { node, action: "spoil its disk", reason });
+        };
+        disks.spoil(node, ailment)
+    }
+
+    /// Gives a node a good disk again, with all that it had, and starts it where it has ended, or holds on to
+    /// a bad one.
+    ///
+    /// # Errors
+    /// [`BackendError`] naming the node.
+    pub async fn mend_disk(&self, node: NodeName, ailment: Ailment) -> Result<Value, BackendError> {
+        let Some(disks) = &self.disks else { return Ok(Value::Null) };
+        let status = self.backend.status(node).await?;
+        let ended = match status {
+            Status::Exited { code } => Some(code),
+            _ => None,
+        };
+        if ailment == Ailment::Full {
+            disks.free(node)?;
+            if ended.is_none() {
+                return Ok(json!({ "ended_by_itself": false }));
+            }
+        } else {
+            if status.is_alive() {
+                self.kill(node).await?;
+            }
+            disks.unmount(node)?;
+        }
+        let mut evidence = self.start(node).await?;
+        evidence["ended_by_itself"] = json!(ended.is_some());
+        Ok(evidence)
     }
 
     /// Spoils the replica of `key` on the disk of a node that does not run; what was there before.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek as _, Write as _};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,22 @@ const NO_LOG_FLUSH: u32 = 2;
 mod shutdown {
     // `EXT4_IOC_SHUTDOWN`, the same number as XFS's.
     nix::ioctl_read!(file_system, b'X', 125, u32);
+}
+
+/// `EXT4_GOING_FLAGS_DEFAULT`: what was written so far reaches the disk first.
+const FLUSH_FIRST: u32 = 0;
+/// Takes what is left of a disk.
+const FILLER: &str = "filler.highwater";
+/// Written at once behind the space that can be reserved.
+const REST_BYTES: usize = 4096;
+
+/// What is wrong with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ailment {
+    /// Nothing fits on it any more.
+    Full,
+    /// It has all that was written so far, and takes and gives nothing from now on.
+    Failing,
 }
 
 /// The disks of all nodes.
@@ -105,9 +121,39 @@ impl Disks {
                     &io::Error::other("it has no disk now"),
                 ));
             };
-            shut_down(data).map_err(|error| failed(*node, "cut its power", &error))
+            shut_down(data, NO_LOG_FLUSH).map_err(|error| failed(*node, "cut its power", &error))
         };
         nodes.iter().map(|node| (*node, cut(node))).collect()
+    }
+
+    /// The disk of a node becomes bad, whose process runs on; what writing to it says then.
+    pub(crate) fn spoil(&self, node: NodeName, ailment: Ailment) -> Result<String, BackendError> {
+        let Some((data, true)) = self.lock().get(&node).cloned() else {
+            return Err(failed(node, "spoil its disk", &io::Error::other("it has no disk now")));
+        };
+        let (spoilt, expected) = match ailment {
+            Ailment::Full => (fill(&data), io::ErrorKind::StorageFull),
+            Ailment::Failing => (shut_down(&data, FLUSH_FIRST), io::ErrorKind::Other),
+        };
+        let seen = spoilt.and_then(|()| match write_a_little(&data) {
+            Ok(()) => Err(io::Error::other("it still takes what is written")),
+            Err(error) if expected == io::ErrorKind::StorageFull && error.kind() != expected => {
+                Err(error)
+            }
+            Err(error) => Ok(error.to_string()),
+        });
+        seen.map_err(|error| failed(node, "spoil its disk", &error))
+    }
+
+    /// There is room again on the disk of a node.
+    pub(crate) fn free(&self, node: NodeName) -> Result<(), BackendError> {
+        let Some((data, true)) = self.lock().get(&node).cloned() else { return Ok(()) };
+        match fs::remove_file(data.join(FILLER)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(node, "make room on its disk", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes the disk of a node away whose process is gone.
@@ -149,14 +195,44 @@ fn is_real_root() -> bool {
     map.split_whitespace().collect::<Vec<_>>() == ["0", "0", "4294967295"]
 }
 
-fn shut_down(data: &Path) -> io::Result<()> {
+fn shut_down(data: &Path, mut flags: u32) -> io::Result<()> {
     let dir = File::open(data)?;
-    let mut flags = NO_LOG_FLUSH;
     // SAFETY: the file is open for as long as the call lasts, and the kernel reads one `u32` from
     // the address, which is valid for it.
     #[expect(unsafe_code, reason = "only an ioctl shuts a file system down")]
     unsafe { shutdown::file_system(dir.as_raw_fd(), &raw mut flags) }?;
     Ok(())
+}
+
+/// Takes all the room that is left.
+fn fill(data: &Path) -> io::Result<()> {
+    let mut filler = File::create(data.join(FILLER))?;
+    let room = nix::sys::statvfs::fstatvfs(&filler)?;
+    let mut free = room.blocks_available() * room.fragment_size();
+    // What can be reserved at once, a little less each time: a file's own map takes room, too.
+    while free > 0 {
+        let length = i64::try_from(free).unwrap_or(i64::MAX);
+        match nix::fcntl::fallocate(&filler, nix::fcntl::FallocateFlags::empty(), 0, length) {
+            Ok(()) => break,
+            Err(nix::Error::ENOSPC) => free = free.saturating_sub(1 << 20),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    filler.seek(io::SeekFrom::End(0))?;
+    // Each goes to the disk, or it would only seem to fit.
+    while filler.write_all(&[0; REST_BYTES]).and_then(|()| filler.sync_data()).is_ok() {}
+    Ok(())
+}
+
+fn write_a_little(data: &Path) -> io::Result<()> {
+    let path = data.join("probe.highwater");
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(&[1; 2 * REST_BYTES])?;
+        file.sync_all()
+    });
+    // It may not have come to be.
+    let _ = fs::remove_file(path);
+    written
 }
 
 fn run(argv: &[&str]) -> Result<(), BackendError> {

@@ -23,6 +23,7 @@ mod system;
 
 pub use backend::{Backend, BackendError, Output, Signal, Status};
 pub use cluster::{Cluster, KILL_DEADLINE};
+pub use disk::Ailment;
 pub use node::{Launch, NodeName, NodeSpec, Role};
 pub use on_disk::ReplicaLog;
 pub use operations::Operation;

@@ -22,6 +22,12 @@ pub enum FaultKind {
     /// What was not synced is gone, with the process; then start again.
     #[serde(rename = "power-off")]
     PowerOff,
+    /// Nothing fits on a node's disk any more; then there is room again.
+    #[serde(rename = "disk-full")]
+    DiskFull,
+    /// A node's disk takes and gives nothing any more; then it is whole again.
+    #[serde(rename = "disk-error")]
+    DiskError,
     /// Packets late, lost, twice, out of order or spoilt on some links; then good again.
     Impair,
     /// Chosen messages held, then let through.
@@ -44,7 +50,7 @@ pub struct FaultSummary {
 }
 
 /// Every fault, in the order in which lists show them.
-pub const CATALOG: [FaultSummary; 9] = [
+pub const CATALOG: [FaultSummary; 11] = [
     FaultSummary {
         kind: FaultKind::Kill,
         name: "kill",
@@ -80,6 +86,18 @@ pub const CATALOG: [FaultSummary; 9] = [
         name: "power-off",
         heal_name: "power-on",
         sentence: "Drop what the node's disk was not told to sync, and kill it (namespaces as root only). Healed by starting it again.",
+    },
+    FaultSummary {
+        kind: FaultKind::DiskFull,
+        name: "disk-full",
+        heal_name: "free-disk",
+        sentence: "Take all the room on the node's disk (namespaces as root only). Healed by making room, and starting the node if it has ended.",
+    },
+    FaultSummary {
+        kind: FaultKind::DiskError,
+        name: "disk-error",
+        heal_name: "mend-disk",
+        sentence: "Every access to the node's disk fails, with what was written before intact (namespaces as root only). Healed by a good disk and a start.",
     },
     FaultSummary {
         kind: FaultKind::Impair,
@@ -138,11 +156,9 @@ mod tests {
             let scheduled = summary.kind != FaultKind::Spoil;
             assert_eq!(summary.name.parse().ok(), scheduled.then_some(summary.kind));
         }
-        assert!(
-            "kil"
-                .parse::<FaultKind>()
-                .unwrap_err()
-                .contains("kill, stop, pause, partition, slow, power-off, impair, intercept")
-        );
+        assert!("kil".parse::<FaultKind>().unwrap_err().contains(
+            "kill, stop, pause, partition, slow, power-off, disk-full, disk-error, impair, \
+                           intercept"
+        ));
     }
 }

@@ -302,6 +302,8 @@ fn resolve(
         FaultKind::Stop => Strike::Stop,
         FaultKind::Pause => Strike::Pause,
         FaultKind::PowerOff => Strike::PowerOff,
+        FaultKind::DiskFull => Strike::DiskFull,
+        FaultKind::DiskError => Strike::DiskError,
         FaultKind::Slow => |nodes| Strike::Slow(nodes, SLOW_KBIT),
         // No schedule names it: nodes that run are never its victims.
         FaultKind::Spoil => return Err(TargetError::NobodyLeft),

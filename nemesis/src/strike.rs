@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use cluster::network::{Cut, Impairment};
 use cluster::relay::Rule;
-use cluster::{NodeName, Spoilage};
+use cluster::{Ailment, NodeName, Spoilage};
 use history::Key;
 use serde_json::{Value as Json, json};
 
 use crate::catalog::FaultKind;
 use crate::faults::{
-    Fault, Impair, Intercept, Kill, Partition, Pause, PowerOff, Slow, Spoil, Stop,
+    BadDisk, Fault, Impair, Intercept, Kill, Partition, Pause, PowerOff, Slow, Spoil, Stop,
 };
 
 /// What is done, and to whom.
@@ -28,6 +28,10 @@ pub enum Strike {
     Slow(BTreeSet<NodeName>, u32),
     /// These lose their power.
     PowerOff(BTreeSet<NodeName>),
+    /// Nothing fits on the disks of these.
+    DiskFull(BTreeSet<NodeName>),
+    /// The disks of these fail.
+    DiskError(BTreeSet<NodeName>),
     /// These links are cut.
     Cut(BTreeSet<Cut>),
     /// These links are made bad; the seed decides which packets it meets.
@@ -47,6 +51,8 @@ impl Strike {
             Self::Pause(_) => FaultKind::Pause,
             Self::Slow(..) => FaultKind::Slow,
             Self::PowerOff(_) => FaultKind::PowerOff,
+            Self::DiskFull(_) => FaultKind::DiskFull,
+            Self::DiskError(_) => FaultKind::DiskError,
             Self::Cut(_) => FaultKind::Partition,
             Self::Impair(..) => FaultKind::Impair,
             Self::Spoil(..) => FaultKind::Spoil,
@@ -61,6 +67,8 @@ impl Strike {
             | Self::Stop(nodes)
             | Self::BeginStop(nodes)
             | Self::Pause(nodes)
+            | Self::DiskFull(nodes)
+            | Self::DiskError(nodes)
             | Self::PowerOff(nodes) => {
                 json!({ "nodes": nodes })
             }
@@ -89,6 +97,8 @@ impl Strike {
             Self::Pause(nodes) => Box::new(Pause::new(nodes)),
             Self::Slow(nodes, kbit) => Box::new(Slow::new(nodes, kbit)),
             Self::PowerOff(nodes) => Box::new(PowerOff::new(nodes)),
+            Self::DiskFull(nodes) => Box::new(BadDisk::new(nodes, Ailment::Full)),
+            Self::DiskError(nodes) => Box::new(BadDisk::new(nodes, Ailment::Failing)),
             Self::Cut(cuts) => Box::new(Partition::new(id, cuts)),
             Self::Impair(links, impairment, seed) => {
                 Box::new(Impair::new(id, links, impairment, seed))

@@ -30,7 +30,7 @@ impl Plan {
         let bad = |error: String| Failure::bad_data(format!("scenario {}: {error}", scenario.name));
         let steps = scenario.parsed_steps().map_err(bad)?;
         let relays = steps.iter().any(Step::stops_messages);
-        let own_disks = steps.iter().any(Step::cuts_power);
+        let own_disks = steps.iter().any(Step::needs_disks);
         let cluster = ClusterPlan {
             system,
             version,

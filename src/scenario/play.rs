@@ -200,6 +200,8 @@ impl<'a> Player<'a> {
                     Blow::BeginStop => Strike::BeginStop(nodes),
                     Blow::Pause => Strike::Pause(nodes),
                     Blow::PowerOff => Strike::PowerOff(nodes),
+                    Blow::FillDisk => Strike::DiskFull(nodes),
+                    Blow::BreakDisk => Strike::DiskError(nodes),
                 }
             }
             Action::Spoil(spoilage, key, who) => {

@@ -10,6 +10,7 @@
 //! | `kill L`, `stop L`, `pause L` | the faults of these names |
 //! | `begin-stop L` | SIGTERM, without waiting for the end |
 //! | `power-off L` | what their disks were not told to sync is gone, and they with it |
+//! | `fill-disk L`, `break-disk L` | nothing fits on their disks any more; their disks fail |
 //! | `spoil t-0 on F by flip-bit` | on a stopped node's disk; also `cut-tail 20` (bytes), `empty-epochs`, `set-hw 5` |
 //! | `sync all` | their disks get all that was written so far |
 //! | `slow F to 30kbit` | what they send is limited to that rate a second |
@@ -112,6 +113,10 @@ pub(crate) enum Blow {
     Pause,
     /// Loss of power.
     PowerOff,
+    /// No room on the disk.
+    FillDisk,
+    /// A disk that fails.
+    BreakDisk,
 }
 
 /// What a step does.
@@ -179,8 +184,8 @@ pub(crate) struct Step {
 
 impl Step {
     /// Needs nodes with disks of their own.
-    pub(crate) fn cuts_power(&self) -> bool {
-        matches!(self.action, Action::Strike(Blow::PowerOff, _))
+    pub(crate) fn needs_disks(&self) -> bool {
+        matches!(self.action, Action::Strike(Blow::PowerOff | Blow::FillDisk | Blow::BreakDisk, _))
     }
 
     /// Needs relays between the nodes.
@@ -282,6 +287,8 @@ fn breaking(words: &[&str]) -> Result<Action, String> {
         ["begin-stop", rest @ ..] => Action::Strike(Blow::BeginStop, nodes(rest)?),
         ["pause", rest @ ..] => Action::Strike(Blow::Pause, nodes(rest)?),
         ["power-off", rest @ ..] => Action::Strike(Blow::PowerOff, nodes(rest)?),
+        ["fill-disk", rest @ ..] => Action::Strike(Blow::FillDisk, nodes(rest)?),
+        ["break-disk", rest @ ..] => Action::Strike(Blow::BreakDisk, nodes(rest)?),
         ["spoil", key, "on", who @ .., "by", "flip-bit"] => {
             Action::Spoil(Spoilage::FlipBit, key_of(key)?, nodes(who)?)
         }
@@ -318,7 +325,7 @@ fn breaking(words: &[&str]) -> Result<Action, String> {
         [verb, ..] => {
             return Err(format!(
                 "`{verb}` begins no step, or not so; there are let, send, attempt, read, load on, \
-                 load off, kill, stop, begin-stop, pause, power-off, sync, slow, spoil, start, \
+                 load off, kill, stop, begin-stop, pause, power-off, fill-disk, break-disk, sync, slow, spoil, start, \
                  resume, hurry, cut, cut-one-way, reconnect, impair, impair-one-way, repair, \
                  hold, lose, refuse, let-through, \
                  reassign, elect, await and expect"

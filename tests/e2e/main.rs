@@ -88,7 +88,16 @@ fn main() {
         scenarios::power_loss_drops_exactly_what_was_not_synced,
     ));
     trials.push(needs::trial("scenarios::highwater", &[Namespaces, Root], || {
-        let names = ["kip-966-last-replica-standing", "lost-answers", "slow-catch-up"];
+        let names = [
+            "kip-966-last-replica-standing",
+            "lost-answers",
+            "slow-catch-up",
+            "rejected-once",
+            "group-offsets",
+            "bad-links",
+            "disk-full",
+            "disk-error",
+        ];
         scenarios::come_out_as_expected("highwater", &names);
     }));
     trials.push(needs::trial("scenarios::kafka", &[Kafka, Namespaces, Root], || {

@@ -80,6 +80,7 @@ impl Partition {
         let written = state
             .store
             .append(&checked, leader_epoch, clock::wall_ms())
+            .inspect_err(|error| self.wrote_nothing(error))
             .map_err(|error| refused(&error))?;
         let appended = Appended {
             base_offset: written.base_offset,

@@ -11,6 +11,7 @@ use replication::types::{LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionI
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
+use crate::fatal::Fatal;
 use crate::log::LogSettings;
 use crate::replica::clock;
 use crate::replica::store::{Store, StoreError};
@@ -34,6 +35,8 @@ pub struct Outbox {
     pub proposals: mpsc::UnboundedSender<Proposed>,
     /// Replicas with records that are not on disk yet; `None` where the page cache is enough.
     pub unsynced: Option<mpsc::UnboundedSender<Arc<Partition>>>,
+    /// Told when a disk does not take what is written: nobody knows what it holds then.
+    pub fatal: Fatal,
 }
 
 /// How far a replica is: what others wait for.
@@ -318,6 +321,14 @@ impl Partition {
         let Some(partition) = self.own.upgrade() else { return };
         if self.outbox.proposals.send(Proposed { partition, proposal }).is_err() {
             warn!(key = self.key(), "nobody asks the controller any more; the node is stopping");
+        }
+    }
+
+    /// The node stops where it was the disk that did not take an append: others shall lead, and a start reads
+    /// what the disk really holds.
+    pub(super) fn wrote_nothing(&self, error: &StoreError) {
+        if !error.is_bad_data() {
+            self.outbox.fatal.stop(format!("{}: {error}", self.key()));
         }
     }
 

@@ -77,7 +77,7 @@ impl Replicas {
     pub fn open(context: ReplicasContext) -> Result<Arc<Self>, StoreError> {
         let checkpointed = context.directory.high_watermarks()?;
         let (proposals, proposed) = mpsc::unbounded_channel();
-        let mut outbox = Outbox { proposals, unsynced: None };
+        let mut outbox = Outbox { proposals, unsynced: None, fatal: context.fatal.clone() };
         if context.config.durability == Durability::Fsync {
             let (unsynced, to_sync) = mpsc::unbounded_channel();
             outbox.unsynced = Some(unsynced);

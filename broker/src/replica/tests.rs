@@ -17,6 +17,7 @@ use super::follow::FromLeader;
 use super::partition::{Brokers, Outbox, Partition, Proposed, TopicSettings};
 use super::store::Store;
 use super::{Asker, FetchedByFollower, ReadRequest};
+use crate::fatal::Fatal;
 use crate::log::batch::tests::{batch, from_producer};
 use crate::log::{LogDirectory, LogSettings};
 
@@ -44,7 +45,7 @@ fn open(node: i32, disk: TempDir, high_watermark: i64, fsync: bool) -> Replica {
     let store = Store::open(&directory, "t", id, &log).unwrap();
     let (proposals, proposed) = mpsc::unbounded_channel();
     let (sync, unsynced) = mpsc::unbounded_channel();
-    let outbox = Outbox { proposals, unsynced: fsync.then_some(sync) };
+    let outbox = Outbox { proposals, unsynced: fsync.then_some(sync), fatal: Fatal::default() };
     let settings =
         TopicSettings { replication: Settings { lag_max_ms: 60_000, min_insync_replicas: 1 }, log };
     let partition = Partition::new(

@@ -3,6 +3,7 @@
 //! Every outcome is looked at before it is told: the process is gone, the threads stand still,
 //! the packet does not arrive. What could not be seen to hold is not called installed.
 
+mod bad_disk;
 mod impair;
 mod intercept;
 mod kill;
@@ -20,6 +21,7 @@ use cluster::{Cluster, NodeName};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use bad_disk::BadDisk;
 pub(crate) use impair::Impair;
 pub(crate) use intercept::Intercept;
 pub(crate) use kill::Kill;
