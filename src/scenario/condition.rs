@@ -48,6 +48,9 @@ fn holds(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &Seen<'_>) -> 
         Condition::IsrLacks(key, _) => {
             view_of(seen, key).is_some_and(|view| view.isr.is_disjoint(nodes))
         }
+        Condition::EpochIs(key, epoch) => {
+            view_of(seen, key).is_some_and(|view| view.leader_epoch == *epoch)
+        }
         Condition::Answer(_) => {
             nodes.iter().all(|node| seen.view.answers.get(node).is_some_and(Result::is_ok))
         }
@@ -94,6 +97,10 @@ fn found(condition: &Condition, seen: &Seen<'_>) -> String {
             let names: Vec<String> = isr.into_iter().flatten().map(ToString::to_string).collect();
             format!("the ISR is {}", names.join(","))
         }
+        Condition::EpochIs(key, _) => {
+            let epoch = view_of(seen, key).map_or(-1, |view| view.leader_epoch);
+            format!("the leader epoch is {epoch}")
+        }
         Condition::Answer(_) => {
             let silent = seen.view.answers.iter().filter(|(_, answer)| answer.is_err());
             let names: Vec<String> = silent.map(|(node, _)| node.to_string()).collect();
@@ -138,9 +145,11 @@ pub(super) fn owed(condition: &Condition, nodes: &BTreeSet<NodeName>, seen: &See
             let told = told.map(|marks| marks.high_watermark);
             json!({ "stuck-hw": { key.as_str(): { "high_watermark": told, "log_end": offset } } })
         }
-        Condition::Answer(_) | Condition::Alive(_) | Condition::Gone(_) | Condition::Stopped(_) => {
-            json!({})
-        }
+        Condition::EpochIs(..)
+        | Condition::Answer(_)
+        | Condition::Alive(_)
+        | Condition::Gone(_)
+        | Condition::Stopped(_) => json!({}),
     }
 }
 

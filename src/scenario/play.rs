@@ -318,7 +318,7 @@ impl<'a> Player<'a> {
             | Condition::Alive(who)
             | Condition::Gone(who)
             | Condition::Reached(_, _, who, _) => who.as_slice(),
-            Condition::Stopped(_) => &[],
+            Condition::Stopped(_) | Condition::EpochIs(..) => &[],
         };
         let nodes = self.cast.nodes(who).await?;
         let begun = Instant::now();

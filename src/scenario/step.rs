@@ -79,6 +79,8 @@ pub(crate) enum Condition {
     IsrHas(Key, Vec<Who>),
     /// None of these is in the ISR.
     IsrLacks(Key, Vec<Who>),
+    /// The leader epoch of the key is this.
+    EpochIs(Key, i32),
     /// These answer.
     Answer(Vec<Who>),
     /// Every broker that answers holds these for alive.
@@ -245,7 +247,8 @@ fn parse(words: &[&str]) -> Result<Action, String> {
         ["await", rest @ ..] => Action::Await(condition(rest)?, timed),
         ["expect", "recovery"] => Action::ExpectRecovery(timed),
         ["expect", rest @ ..] => match condition(rest)? {
-            Condition::Answer(_)
+            Condition::EpochIs(..)
+            | Condition::Answer(_)
             | Condition::Alive(_)
             | Condition::Gone(_)
             | Condition::Stopped(_)
@@ -418,6 +421,10 @@ fn condition(words: &[&str]) -> Result<Condition, String> {
         ["isr", "of", key, "is", rest @ ..] => Condition::IsrIs(key_of(key)?, nodes(rest)?),
         ["isr", "of", key, "has", rest @ ..] => Condition::IsrHas(key_of(key)?, nodes(rest)?),
         ["isr", "of", key, "lacks", rest @ ..] => Condition::IsrLacks(key_of(key)?, nodes(rest)?),
+        ["epoch", "of", key, "is", epoch] => {
+            let number = epoch.parse().map_err(|_| format!("`{epoch}` is not a leader epoch"))?;
+            Condition::EpochIs(key_of(key)?, number)
+        }
         [mark @ ("end" | "hw"), "of", key, "on", on @ .., "reaches", offset] => {
             let mark = if *mark == "end" { Mark::LogEnd } else { Mark::HighWatermark };
             let offset = offset.parse().map_err(|_| format!("`{offset}` is not an offset"))?;
