@@ -164,11 +164,7 @@ impl Cluster {
     ///
     /// # Errors
     /// It has no disk of its own, or the disk is as good as before.
-    pub async fn spoil_disk(
-        &self,
-        node: NodeName,
-        ailment: Ailment,
-    ) -> Result<String, BackendError> {
+    pub fn spoil_disk(&self, node: NodeName, ailment: Ailment) -> Result<String, BackendError> {
         let Some(disks) = &self.disks else {
             let reason = "it has no disk of its own".to_owned();
             return Err(BackendError::State { node, action: "spoil its disk", reason });

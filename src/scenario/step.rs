@@ -437,7 +437,7 @@ fn condition(words: &[&str]) -> Result<Condition, String> {
         _ => {
             return Err(
                 "expected `leader of KEY is [not] NODES`, `leader of KEY is none`, `isr of \
-                        KEY is|has|lacks NODES`, `end|hw of KEY on NODES reaches OFFSET` or \
+                        KEY is|has|lacks NODES`, `epoch of KEY is N`, `end|hw of KEY on NODES reaches OFFSET` or \
                         `NODES answer`, `NODES are alive`, `NODES are gone`, `WORDS stopped`"
                     .into(),
             );

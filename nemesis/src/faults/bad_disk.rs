@@ -26,7 +26,7 @@ impl Fault for BadDisk {
     async fn inject(&mut self, cluster: &Cluster) -> Outcome {
         let mut parts = Parts::default();
         for node in &self.nodes {
-            let spoilt = cluster.spoil_disk(*node, self.ailment).await;
+            let spoilt = cluster.spoil_disk(*node, self.ailment);
             if spoilt.is_ok() {
                 self.struck.insert(*node);
             }
