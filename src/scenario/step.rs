@@ -7,8 +7,7 @@
 //! | `attempt 10 to t-0 acks=1 within 5s` | the same, whatever comes of it |
 //! | `read t-0` | reads from the beginning to where the log ends now |
 //! | `load on`, `load off` | the workload of the scenario beside the steps |
-//! | `kill L`, `stop L`, `pause L` | the faults of these names |
-//! | `begin-stop L` | SIGTERM, without waiting for the end |
+//! | `kill L`, `stop L`, `pause L`, `begin-stop L` | the faults of these names; the last is SIGTERM, without waiting for the end |
 //! | `power-off L` | what their disks were not told to sync is gone, and they with it |
 //! | `fill-disk L`, `break-disk L` | nothing fits on their disks any more; their disks fail |
 //! | `spoil t-0 on F by flip-bit` | on a stopped node's disk; also `cut-tail 20` (bytes), `empty-epochs`, `set-hw 5` |
@@ -17,8 +16,7 @@
 //! | `start L`, `resume L`, `hurry L` | undoes them, for these nodes |
 //! | `cut L from F, controllers` | links cut, both ways; `cut-one-way`: from the first to the second |
 //! | `reconnect`, `reconnect L from F` | lifts every cut, or the one that was made in these words |
-//! | `impair L from F, clients by delay=50ms jitter=20ms loss=5%` | links made bad, both ways; also `duplicate=2%`, `reorder=5%`, `corrupt=1%`, `rate=500kbit`; `impair-one-way`: from the first to the second |
-//! | `repair`, `repair L from F by …` | makes all good, or what was made bad in these words |
+//! | `impair L from F, clients by delay=50ms jitter=20ms loss=5%` | links made bad, both ways; also `duplicate=2%`, `reorder=5%`, `corrupt=1%`, `rate=500kbit`; `impair-one-way`: from the first to the second; `repair` makes all good, `repair L from F by …` what was said in these words |
 //! | `reassign t-0 to L,F,N` | these hold the partition from now on; `elect t-0`: its first replica leads |
 //! | `hold answers Fetch from L to F` | messages wait where they are; also `requests`, and `lose`: they are gone, with their connection; `any`: all kinds; `… after 1`: the first passes |
 //! | `refuse AlterPartition from L to controllers with INELIGIBLE_REPLICA` | they are answered so and never arrive |
@@ -366,13 +364,10 @@ fn cut(words: &[&str], both: bool) -> Result<Action, String> {
 
 fn impair(words: &[&str], both: bool) -> Result<Action, String> {
     let place = |word: &str| words.iter().position(|one| *one == word);
-    let (Some(from), Some(by)) = (place("from"), place("by")) else {
-        return Err("expected `NODES from NODES by delay=50ms`".into());
-    };
-    if by < from {
-        return Err("expected `NODES from NODES by delay=50ms`".into());
-    }
-    // `delay = 50ms`, as steps are taken apart.
+    let (from, by) = place("from")
+        .zip(place("by"))
+        .filter(|(from, by)| from < by)
+        .ok_or("expected `NODES from NODES by delay=50ms`")?;
     let impairment = words[by + 1..].join(" ").replace(" = ", "=").parse()?;
     let (a, b) = (ends(&words[..from])?, ends(&words[from + 1..by])?);
     Ok(Action::Impair { from: a, to: b, both, impairment, words: words.join(" ") })
