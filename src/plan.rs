@@ -488,7 +488,7 @@ mod tests {
     fn what_cannot_be_is_refused_with_what_would_do() {
         assert!(
             refused("--nemesis explode")
-                .contains("disk-full, disk-error, impair, intercept and none")
+                .contains("kill, stop, pause, partition, slow, power-off, disk-full, disk-error, impair, intercept and none")
         );
         assert!(refused("--rate 0").contains("above 0"));
         assert!(refused("--replication-factor 4").contains("with 3 brokers, from 1 to 3"));

@@ -86,6 +86,11 @@ impl Disks {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where the disk of a node is mounted; none where it is not.
+    fn mounted(&self, node: NodeName) -> Option<PathBuf> {
+        self.lock().get(&node).filter(|(_, mounted)| *mounted).map(|(data, _)| data.clone())
+    }
+
     /// Makes sure that the node's disk is there, as it is after power came back.
     pub(crate) fn mount(&self, node: NodeName) -> Result<(), BackendError> {
         let mut places = self.lock();
@@ -100,7 +105,7 @@ impl Disks {
 
     /// Writes everything down that the node's disk has not got yet.
     pub(crate) fn sync(&self, node: NodeName) -> Result<(), BackendError> {
-        let Some((data, true)) = self.lock().get(&node).cloned() else { return Ok(()) };
+        let Some(data) = self.mounted(node) else { return Ok(()) };
         File::open(&data)
             .and_then(|dir| nix::unistd::syncfs(&dir).map_err(io::Error::from))
             .map_err(|error| failed(node, "sync its disk", &error))
@@ -128,16 +133,18 @@ impl Disks {
 
     /// The disk of a node becomes bad, whose process runs on; what writing to it says then.
     pub(crate) fn spoil(&self, node: NodeName, ailment: Ailment) -> Result<String, BackendError> {
-        let Some((data, true)) = self.lock().get(&node).cloned() else {
+        let Some(data) = self.mounted(node) else {
             return Err(failed(node, "spoil its disk", &io::Error::other("it has no disk now")));
         };
-        let (spoilt, expected) = match ailment {
-            Ailment::Full => (fill(&data), io::ErrorKind::StorageFull),
-            Ailment::Failing => (shut_down(&data, FLUSH_FIRST), io::ErrorKind::Other),
+        let spoilt = match ailment {
+            Ailment::Full => fill(&data),
+            Ailment::Failing => shut_down(&data, FLUSH_FIRST),
         };
         let seen = spoilt.and_then(|()| match write_a_little(&data) {
             Ok(()) => Err(io::Error::other("it still takes what is written")),
-            Err(error) if expected == io::ErrorKind::StorageFull && error.kind() != expected => {
+            Err(error)
+                if ailment == Ailment::Full && error.kind() != io::ErrorKind::StorageFull =>
+            {
                 Err(error)
             }
             Err(error) => Ok(error.to_string()),
@@ -147,7 +154,7 @@ impl Disks {
 
     /// There is room again on the disk of a node.
     pub(crate) fn free(&self, node: NodeName) -> Result<(), BackendError> {
-        let Some((data, true)) = self.lock().get(&node).cloned() else { return Ok(()) };
+        let Some(data) = self.mounted(node) else { return Ok(()) };
         match fs::remove_file(data.join(FILLER)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(failed(node, "make room on its disk", &error))

@@ -44,10 +44,7 @@ impl NetworkNamespace {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send,
     ) -> io::Result<T> {
-        on_own_thread(|| {
-            setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)?;
-            work()
-        })
+        on_own_thread(|| self.inside_here(work))
     }
 
     /// Moves this thread into the namespace, for good, and does `work` there: for a thread that was made

@@ -27,8 +27,17 @@ pub(super) fn check(_: &Orders<'_>, history: &History, findings: &mut Findings) 
     let mut keys: BTreeMap<NameId, (Vec<&OnDisk>, Starts)> = BTreeMap::new();
     for replica in &history.disks {
         keys.entry(replica.key).or_default().0.push(replica);
-        damaged(history, replica, findings);
-        misnumbered(history, replica, findings);
+        let OnDisk { value, .. } = replica;
+        for told in [
+            (DAMAGED_BATCH, &value.damaged[..], "does not fit its checksum"),
+            (
+                MISNUMBERED_BATCH,
+                &value.misnumbered[..],
+                "does not follow the one that its producer sent before it",
+            ),
+        ] {
+            batches(history, replica, told, findings);
+        }
     }
     for stored in &history.stored {
         let Some((_, starts)) = keys.get_mut(&stored.key) else { continue };
@@ -126,30 +135,18 @@ fn taken_back(
     }
 }
 
-fn damaged(history: &History, replica: &OnDisk, findings: &mut Findings) {
-    for first in &replica.value.damaged {
-        findings.add(DAMAGED_BATCH, Validity::False, || {
+/// Tells of single batches on one disk, by their first offsets.
+fn batches(
+    history: &History,
+    replica: &OnDisk,
+    (anomaly, firsts, what): (&'static str, &[i64], &str),
+    findings: &mut Findings,
+) {
+    for first in firsts {
+        findings.add(anomaly, Validity::False, || {
             let key = history.probed.get(replica.key);
-            let text = format!(
-                "{key}: on the disk of {}, the batch at {first} does not fit its checksum.",
-                replica.value.node
-            );
-            let mut example = Example::new(key, text);
-            example.ops.push(replica.index);
-            example
-        });
-    }
-}
-
-fn misnumbered(history: &History, replica: &OnDisk, findings: &mut Findings) {
-    for first in &replica.value.misnumbered {
-        findings.add(MISNUMBERED_BATCH, Validity::False, || {
-            let key = history.probed.get(replica.key);
-            let text = format!(
-                "{key}: on the disk of {}, the batch at {first} does not follow the one that its \
-                 producer sent before it.",
-                replica.value.node
-            );
+            let node = &replica.value.node;
+            let text = format!("{key}: on the disk of {node}, the batch at {first} {what}.");
             let mut example = Example::new(key, text);
             example.ops.push(replica.index);
             example

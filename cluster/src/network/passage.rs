@@ -36,7 +36,7 @@ pub(super) enum Seen {
 
 /// Where a probe's socket lies: nodes have one for each port that rules tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Seat {
+pub(super) enum Seat {
     Node(NodeName, u16),
     Driver,
 }
@@ -124,7 +124,8 @@ async fn exchange(
     arrived
 }
 
-async fn open(
+/// A socket there; none where the node has no network now.
+pub(super) async fn open(
     backend: &dyn Backend,
     driver: Ipv4Addr,
     seat: Seat,

@@ -1,12 +1,10 @@
 //! A thread that does to the packets of some links what an impairment says.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -24,9 +22,7 @@ use super::nfqueue::{Packet, Queue};
 use crate::netns::NetworkNamespace;
 
 /// On packets that were sent a second time: they do not come by here again.
-pub(super) const SECOND_TIME_MARK: u32 = 0x4857;
-/// Longest time until a thread that shall end looks.
-const LOOK: Duration = Duration::from_millis(500);
+const SECOND_TIME_MARK: u32 = 0x4857;
 /// Longest wait for a thread to open its queue.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 /// An IPv4 header is that long at least.
@@ -49,20 +45,17 @@ pub struct Done {
     pub corrupted: u64,
 }
 
-#[derive(Default)]
-struct Counters {
-    seen: AtomicU64,
-    lost: AtomicU64,
-    duplicated: AtomicU64,
-    reordered: AtomicU64,
-    corrupted: AtomicU64,
+/// The same, while the thread works.
+type Counters = Arc<Mutex<Done>>;
+
+fn lock(counters: &Counters) -> MutexGuard<'_, Done> {
+    counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One sender's packets, impaired until this is dropped.
 pub struct Impairer {
-    counters: Arc<Counters>,
-    ended: Arc<AtomicBool>,
-    /// Closed to wake the thread up.
+    counters: Counters,
+    /// Closed to end the thread.
     wake: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     namespace: Arc<NetworkNamespace>,
@@ -82,32 +75,25 @@ impl Impairer {
         impairment: Impairment,
         rng: impl Rng + Send + 'static,
     ) -> io::Result<Self> {
-        let counters = Arc::new(Counters::default());
-        let ended = Arc::new(AtomicBool::new(false));
+        let counters = Counters::default();
         let (ready, opened) = mpsc::channel();
         let (woken, wake) = pipe()?;
         let place = Arc::clone(&namespace);
-        let (counted, stop) = (Arc::clone(&counters), Arc::clone(&ended));
+        let counted = Arc::clone(&counters);
         let thread = thread::Builder::new().name(format!("impair-{number}")).spawn(move || {
             let worked = place.inside_here(|| {
                 let shell = Shell::open(number, Lane::new(impairment, rng), counted)?;
                 // Nobody waits any more: the thread is asked to end, too.
                 let _ = ready.send(Ok(()));
-                shell.work(&woken, &stop)
+                shell.work(&woken)
             });
             if let Err(error) = worked {
                 tracing::debug!("packets are not impaired any more: {error}");
                 let _ = ready.send(Err(error));
             }
         })?;
-        let mut impairer = Self {
-            counters,
-            ended,
-            wake: Some(wake),
-            thread: Some(thread),
-            namespace,
-            rules: Vec::new(),
-        };
+        let mut impairer =
+            Self { counters, wake: Some(wake), thread: Some(thread), namespace, rules: Vec::new() };
         opened.recv_timeout(OPEN_LIMIT).map_err(|_| {
             io::Error::new(io::ErrorKind::TimedOut, "the queue for packets was not opened in time")
         })??;
@@ -139,26 +125,14 @@ impl Impairer {
         self.namespace.run(&words, "").map(drop)
     }
 
-    /// What was done to packets so far.
-    pub fn done(&self) -> Done {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Done {
-            seen: of(&self.counters.seen),
-            lost: of(&self.counters.lost),
-            duplicated: of(&self.counters.duplicated),
-            reordered: of(&self.counters.reordered),
-            corrupted: of(&self.counters.corrupted),
-        }
-    }
-
-    /// Ends: rules first, then what still waits is let go.
+    /// Ends: rules first, then what still waits is let go; what was done to packets.
     ///
     /// # Errors
     /// A rule could not be taken away; packets pass all the same.
     pub fn end(mut self) -> io::Result<Done> {
         let removed = self.remove_rules();
         self.stop();
-        removed.map(|()| self.done())
+        removed.map(|()| *lock(&self.counters))
     }
 
     fn remove_rules(&mut self) -> io::Result<()> {
@@ -167,7 +141,6 @@ impl Impairer {
     }
 
     fn stop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
         self.wake = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -192,11 +165,10 @@ struct Shell<R> {
     lane: Lane<R>,
     /// Opened with the first packet that goes twice.
     second: Option<OwnedFd>,
-    counters: Arc<Counters>,
+    counters: Counters,
     begun: Instant,
-    /// When held packets go, the earliest first, and in the order in which they came.
-    due: BinaryHeap<Reverse<(Duration, u64)>>,
-    held: BTreeMap<u64, Held>,
+    /// By when they go, and then in the order in which they came.
+    held: BTreeMap<(Duration, u64), Held>,
     next: u64,
 }
 
@@ -207,28 +179,21 @@ struct Held {
 }
 
 impl<R: Rng> Shell<R> {
-    fn open(number: u16, lane: Lane<R>, counters: Arc<Counters>) -> io::Result<Self> {
+    fn open(number: u16, lane: Lane<R>, counters: Counters) -> io::Result<Self> {
         Ok(Self {
             queue: Queue::open(number)?,
             lane,
             second: None,
             counters,
             begun: Instant::now(),
-            due: BinaryHeap::new(),
             held: BTreeMap::new(),
             next: 0,
         })
     }
 
-    /// Works until it shall end; then lets go what waits.
-    fn work(mut self, woken: &OwnedFd, ended: &AtomicBool) -> io::Result<()> {
-        while !ended.load(Ordering::Relaxed) {
-            let now = self.begun.elapsed();
-            let wait = match self.due.peek() {
-                Some(Reverse((at, _))) => at.saturating_sub(now).min(LOOK),
-                None => LOOK,
-            };
-            self.wait(woken, wait)?;
+    /// Works until the other end of `woken` is closed; then lets go what waits.
+    fn work(mut self, woken: &OwnedFd) -> io::Result<()> {
+        while !self.wait(woken)? {
             for packet in self.queue.packets()? {
                 self.take(packet)?;
             }
@@ -237,61 +202,55 @@ impl<R: Rng> Shell<R> {
         self.let_go(Duration::MAX)
     }
 
-    fn wait(&self, woken: &OwnedFd, wait: Duration) -> io::Result<()> {
-        // Rounded up: a packet that goes too early is not delayed.
-        let ms = wait.as_micros().div_ceil(1_000);
-        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+    /// Waits for packets, or until one is due. Whether all is over.
+    fn wait(&self, woken: &OwnedFd) -> io::Result<bool> {
+        let timeout = self.held.first_key_value().map_or(PollTimeout::NONE, |((at, _), _)| {
+            // Rounded up: a packet that goes too early is not delayed.
+            let wait = at.saturating_sub(self.begun.elapsed());
+            PollTimeout::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(PollTimeout::MAX)
+        });
         let mut places = [
             PollFd::new(self.queue.fd(), PollFlags::POLLIN),
             PollFd::new(woken.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut places, timeout) {
-            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Ok(_) => Ok(places[1].any().unwrap_or(true)),
+            Err(nix::Error::EINTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
     fn take(&mut self, mut packet: Packet) -> io::Result<()> {
-        let add = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
-        add(&self.counters.seen);
         let headers = header_bytes(&packet.bytes);
-        match self.lane.fate(packet.bytes.len(), headers, self.begun.elapsed()) {
-            Fate::Lost => {
-                add(&self.counters.lost);
-                self.queue.decide(packet.id, false, None)
-            }
-            Fate::Goes { at, twice, overtaken, wrong_bit } => {
-                if overtaken {
-                    add(&self.counters.reordered);
-                }
-                let spoilt = wrong_bit.and_then(|bit| {
-                    let byte = packet.bytes.get_mut(bit / 8)?;
-                    *byte ^= 1 << (bit % 8);
-                    Some(())
-                });
-                if spoilt.is_some() {
-                    add(&self.counters.corrupted);
-                }
-                self.due.push(Reverse((at, self.next)));
-                self.held.insert(self.next, Held { packet, changed: spoilt.is_some(), twice });
-                self.next += 1;
-                Ok(())
-            }
+        let fate = self.lane.fate(packet.bytes.len(), headers, self.begun.elapsed());
+        let mut done = lock(&self.counters);
+        done.seen += 1;
+        let Fate::Goes { at, twice, overtaken, wrong_bit } = fate else {
+            done.lost += 1;
+            return self.queue.decide(packet.id, false, None);
+        };
+        done.reordered += u64::from(overtaken);
+        let wrong = wrong_bit.and_then(|bit| Some((packet.bytes.get_mut(bit / 8)?, bit % 8)));
+        let changed = wrong.is_some();
+        if let Some((byte, bit)) = wrong {
+            *byte ^= 1 << bit;
+            done.corrupted += 1;
         }
+        self.held.insert((at, self.next), Held { packet, changed, twice });
+        self.next += 1;
+        Ok(())
     }
 
     /// Lets go what is due at `now`.
     fn let_go(&mut self, now: Duration) -> io::Result<()> {
-        while let Some(Reverse((at, number))) = self.due.peek().copied() {
-            if at > now {
-                break;
-            }
-            self.due.pop();
-            let Some(held) = self.held.remove(&number) else { continue };
+        while let Some(first) = self.held.first_entry()
+            && first.key().0 <= now
+        {
+            let held = first.remove();
             let bytes = held.changed.then_some(held.packet.bytes.as_slice());
             self.queue.decide(held.packet.id, true, bytes)?;
             if held.twice && self.send_again(&held.packet.bytes).is_ok() {
-                self.counters.duplicated.fetch_add(1, Ordering::Relaxed);
+                lock(&self.counters).duplicated += 1;
             }
         }
         Ok(())

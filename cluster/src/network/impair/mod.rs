@@ -9,13 +9,12 @@ mod nfqueue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use tokio::net::UdpSocket;
-
 pub use impairer::{Done, Impairer};
 pub use impairment::Impairment;
 pub use measure::Measured;
 
 use super::cut::{Cut, Endpoint};
+use super::passage::{self, Seat};
 use crate::backend::{Backend, BackendError};
 use crate::node::{CLIENT_PORT, NodeName};
 
@@ -64,33 +63,16 @@ pub(super) async fn look(
         context: format!("cannot measure the link {link}"),
         reason: error.to_string(),
     };
-    let from = seat(backend, driver, link.from, link.to).await?;
-    let to = seat(backend, driver, link.to, link.from).await?;
-    let (Some(from), Some(to)) = (from, to) else { return Ok(None) };
-    let open = |socket: std::net::UdpSocket| {
-        socket.set_nonblocking(true)?;
-        UdpSocket::from_std(socket)
+    // A port of its own each time: what is still under way of an earlier look does not come here.
+    let seat = |end, peer| match (end, peer) {
+        (Endpoint::Clients, _) => Seat::Driver,
+        (Endpoint::Node(node), Endpoint::Clients) => Seat::Node(node, CLIENT_PORT),
+        (Endpoint::Node(node), Endpoint::Node(_)) => Seat::Node(node, 0),
     };
-    let (from, to) = (open(from).map_err(failed)?, open(to).map_err(failed)?);
+    let from = passage::open(backend, driver, seat(link.from, link.to)).await?;
+    let to = passage::open(backend, driver, seat(link.to, link.from)).await?;
+    let (Some(from), Some(to)) = (from, to) else { return Ok(None) };
     measure::measure(&from, &to, asked).await.map(Some).map_err(failed)
-}
-
-async fn seat(
-    backend: &dyn Backend,
-    driver: Ipv4Addr,
-    end: Endpoint,
-    peer: Endpoint,
-) -> Result<Option<std::net::UdpSocket>, BackendError> {
-    match (end, peer) {
-        (Endpoint::Node(node), Endpoint::Clients) => backend.open_udp(node, CLIENT_PORT).await,
-        (Endpoint::Node(node), Endpoint::Node(_)) => backend.open_udp(node, 0).await,
-        (Endpoint::Clients, _) => {
-            std::net::UdpSocket::bind((driver, 0)).map(Some).map_err(|error| BackendError::Failed {
-                context: format!("cannot open a socket at the driver's address {driver}"),
-                reason: error.to_string(),
-            })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ const CONFIG_COMMAND: u16 = 1;
 const CONFIG_PARAMETERS: u16 = 2;
 const CONFIG_MOST_WAITING: u16 = 3;
 const COMMAND_BIND: u8 = 1;
+const FAMILY_INET: u8 = 2;
 const COPY_PACKET: u8 = 2;
 const PACKET_HEADER: u16 = 1;
 const VERDICT_HEADER: u16 = 2;
@@ -66,8 +67,7 @@ impl Queue {
         setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BYTES)
             .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &SOCKET_BYTES))?;
         let mut queue = Self { socket, number, buffer: vec![0; BUFFER_BYTES] };
-        let family = u8::try_from(libc_af_inet()).unwrap_or(2);
-        queue.configure(CONFIG_COMMAND, &[COMMAND_BIND, 0, 0, family])?;
+        queue.configure(CONFIG_COMMAND, &[COMMAND_BIND, 0, 0, FAMILY_INET])?;
         let [a, b, c, d] = u32::from(u16::MAX).to_be_bytes();
         queue.configure(CONFIG_PARAMETERS, &[a, b, c, d, COPY_PACKET])?;
         queue.configure(CONFIG_MOST_WAITING, &MOST_WAITING.to_be_bytes())?;
@@ -123,10 +123,6 @@ impl Queue {
         send(self.socket.as_raw_fd(), &text, MsgFlags::empty())?;
         Ok(())
     }
-}
-
-const fn libc_af_inet() -> i32 {
-    AddressFamily::Inet as i32
 }
 
 fn message(kind: u16, flags: u16, queue: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
